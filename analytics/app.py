@@ -14,7 +14,7 @@ from analytics.alerts.dispatcher import Dispatcher
 from analytics.alerts.evaluator import Evaluator
 from analytics.alerts.ledger_hours import LedgerHours
 from analytics.anomaly.remembered import RememberedAnomalies
-from analytics.api.access import AskerBook, utc_now
+from analytics.api.access import AskerBook
 from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
@@ -41,6 +41,7 @@ from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
 from backends.web.shared_routes import shared_routes
+from contracts.recording.moments import utc_now
 
 _DESCRIPTION: Final = """
 What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is

@@ -16,7 +16,6 @@ Method = Literal["exact", "sketch"]
 GroupKey = tuple[str, str]  # tenant, model
 
 EXACT_SAMPLES: Final = 5_000_000  # gaps, and first tokens: what is exploded in about 0.3 s on one core
-SKETCH_ERROR: Final = 0.01  # relative, of every value: quantilesDD's promise (DDSketch, VLDB 2019)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self
 
 from contracts.errors import InvalidRequest
+from contracts.recording.moments import utc_now
 
 Grain = Literal["minute", "hour", "day"]
 
@@ -55,10 +56,6 @@ class Period:
         return int(self.end.timestamp())
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """From `start` until `end` (exclusive, UTC), of one tenant, team, project, key and model or, where `None`, of all.
@@ -71,7 +68,7 @@ class Scope:
     end: datetime
     tenant: str | None = None
     model: str | None = None
-    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+    asked_at: datetime = field(default_factory=utc_now, compare=False, repr=False)
     team: str | None = None
     project: str | None = None
     key_id: str | None = None

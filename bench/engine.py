@@ -17,10 +17,10 @@ import torch
 import transformers
 from transformers import GenerationConfig, LlamaForCausalLM
 
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.settings import EngineSettings
 from bench.report import Report, run_bench
+from bench.torch_driver import run
 from contracts.engine.wire import Sampling, Submit
 
 BATCH: Final = 16

@@ -86,14 +86,6 @@ class BareEngine:
         """Empty the prefix cache, so that a run owes nothing to the one before."""
         await self._llm.reset_prefix_cache()
 
-    async def generate_and_abort(self, ask: Ask, after_tokens: int) -> None:
-        """Leave a request after some tokens, as a client that hangs up does."""
-        tokens = 0
-        async for output in self._stream(ask):
-            tokens += len(output.outputs[0].token_ids)
-            if tokens >= after_tokens:
-                break
-
     async def sleep(self, level: int) -> None:
         """Put the engine to sleep."""
         assert self._meter is not None

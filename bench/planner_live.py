@@ -19,10 +19,10 @@ from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Simulation
 from analytics.planner.step_pace import paced
 from analytics.planner.workload import PlannedRequest, Workload, poisson
-from backends.engine.torch_engine.driver import Answer, collect, run
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.settings import EngineSettings
 from bench.report import Report
+from bench.torch_driver import Answer, collect, run
 from contracts.engine.wire import Sampling, Submit
 
 MUST: Final = 0.15  # of the measured value

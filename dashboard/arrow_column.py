@@ -28,25 +28,50 @@ def arrow_column(values: list[Any]) -> "pyarrow.Array":
     if not known:
         return pa.nulls(len(values))
     kinds = {type(value) for value in known}
+    found = _numbers(values, known, kinds, gaps) if kinds <= {bool, int, float} else None
+    if found is None and kinds == {datetime}:
+        found = _times(values, known, gaps)
+    if found is not None:
+        return found
+    return _others(values, kinds, gaps)
+
+
+def _others(values: list[Any], kinds: set[type], gaps: Any) -> "pyarrow.Array":
+    """Return an array of values of another type, such as decimals, which exports alone have; of text if it has none."""
+    import pyarrow as pa  # here: see above
+
+    if not any(issubclass(kind, (str, int, datetime)) for kind in kinds):
+        try:
+            return pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            pass  # mixed types
+    return _text(["" if is_missing(value) else _written(value) for value in values], gaps)
+
+
+def _numbers(values: list[Any], known: list[Any], kinds: set[type], gaps: Any) -> "pyarrow.Array | None":
+    """Return an array of truths, of whole numbers or of floats; `None` where they are mixed, or too large."""
+    import pyarrow as pa  # here: see above
+
     if kinds == {bool}:
         held = pa.py_buffer(_bits([value is True for value in values]))
         return pa.Array.from_buffers(pa.bool_(), len(values), [gaps, held])
     if kinds == {int} and all(value in _INT64 for value in known):
         return _fixed(pa.int64(), array("q", [0 if value is None else int(value) for value in values]), gaps)
-    if float in kinds and kinds <= {int, float}:
+    if float in kinds and bool not in kinds:
         return _fixed(pa.float64(), array("d", [0.0 if value is None else float(value) for value in values]), gaps)
-    if kinds == {datetime}:
-        zones = {value.utcoffset() is None for value in known}
-        if len(zones) == 1:
-            zone = None if zones.pop() else _zone_name(known[0])
-            held = array("q", [0 if is_missing(value) else _microseconds(value) for value in values])
-            return _fixed(pa.timestamp("us", zone), held, gaps)
-    if not any(issubclass(kind, (str, int, datetime)) for kind in kinds):
-        try:
-            return pa.array(values, from_pandas=True)  # such as decimals, which exports alone have
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            pass  # mixed types
-    return _text(["" if is_missing(value) else _written(value) for value in values], gaps)
+    return None
+
+
+def _times(values: list[Any], known: list[datetime], gaps: Any) -> "pyarrow.Array | None":
+    """Return an array of times; `None` where some have a zone and some have none."""
+    import pyarrow as pa  # here: see above
+
+    zones = {value.utcoffset() is None for value in known}
+    if len(zones) != 1:
+        return None
+    zone = None if zones.pop() else _zone_name(known[0])
+    held = array("q", [0 if is_missing(value) else _microseconds(value) for value in values])
+    return _fixed(pa.timestamp("us", zone), held, gaps)
 
 
 def _fixed(kind: "pyarrow.DataType", held: "array[Any]", gaps: "pyarrow.Buffer | None") -> "pyarrow.Array":

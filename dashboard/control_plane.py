@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
+from backends.http_client.control_plane import ControlPlaneVerbs
+from backends.http_client.retry_after import retry_after_seconds
 from contracts.errors import (
     AuthenticationFailed,
     Conflict,
@@ -25,7 +26,7 @@ _REFUSALS: Final[Mapping[int, type[TollkeeperError]]] = {
 }
 
 
-class ControlPlane:
+class ControlPlane(ControlPlaneVerbs):
     """Calls the control plane as one viewer. Safe to share between threads.
 
     Every method gives the answer's JSON, and raises the error that the plane answered with, in its own words;
@@ -38,43 +39,14 @@ class ControlPlane:
         self._token = token
         self._unreadable = unreadable
 
-    def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """Read one thing, or one page of a list (`data`, `has_more`)."""
-        return self._call("GET", path, query=query)
-
-    def get_all(self, path: str, **query: str | int) -> list[dict[str, Any]]:
-        """Read a whole list, page by page."""
-        rows: list[dict[str, Any]] = []
-        while True:
-            after = {"after": str(rows[-1]["id"])} if rows else {}
-            page = self._call("GET", path, query={"limit": 1_000, **query, **after})
-            rows.extend(page["data"])
-            if not page["has_more"]:
-                return rows
-
-    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Create something."""
-        return self._call("POST", path, body)
-
-    def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Change what stands in `body`; the rest stays."""
-        return self._call("PATCH", path, body)
-
-    def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Create something, or put it in the place of what was there."""
-        return self._call("PUT", path, body)
-
-    def delete(self, path: str) -> dict[str, Any]:
-        """Remove or revoke something."""
-        return self._call("DELETE", path)
-
-    def _call(
+    def call(
         self,
         method: str,
         path: str,
         body: Mapping[str, object] | None = None,
         query: Mapping[str, str | int] | None = None,
     ) -> dict[str, Any]:
+        """Send one request with the viewer's token; return the answer's JSON."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             reply = self._client.request(method, path, json=body, params=dict(query or {}), headers=headers)
@@ -96,15 +68,10 @@ class ControlPlane:
                 f"{self._client.base_url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
         refusal = _REFUSALS.get(reply.status_code, InvalidRequest if reply.status_code < 500 else ControlUnavailable)
-        waits = reply.headers.get("retry-after", "")
-        raise refusal(message, param=field, code=code, retry_after_seconds=float(waits) if waits.isdigit() else None)
+        waits = retry_after_seconds(reply.headers.get("retry-after"))
+        raise refusal(message, param=field, code=code, retry_after_seconds=waits)
 
 
 def open_client(url: str) -> httpx.Client:
     """Open connections to a control plane; no proxy of the environment sees the viewers' tokens."""
     return httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False)
-
-
-def path_segment(text: str) -> str:
-    """Write what someone typed as one segment of a path, dots too: ".." would climb to what holds it."""
-    return quote(text, safe="").replace(".", "%2E")

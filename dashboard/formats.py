@@ -57,6 +57,11 @@ def duration(nanoseconds: float | None) -> str:
     return f"{value:.0f} {unit}" if value >= 99.95 or value == 0 else f"{value:.3g} {unit}"
 
 
+def hundredths(share: float | None) -> float | None:
+    """Return a share as a number of percent, for tables and charts that write it themselves."""
+    return None if share is None else 100 * share
+
+
 def percent(share: float | None) -> str:
     """Write a share of 1 as a percentage; what is above none never reads as 0 %."""
     if share is None:

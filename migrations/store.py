@@ -131,19 +131,32 @@ def migrate_store(
             statements = list(rendering.statements(migration.statements()) if rendering else migration.statements())
             if migration not in missing:
                 continue
-            # A store that was empty has nothing to copy, and what is in doubt is of another.
-            new_rollups = _new_rollups(migration) if applied and not cluster else []
-            with _held(turns) if applied and (_needs_quiet(migration) or new_rollups) else nullcontext():
-                for statement in statements:
-                    client.command(statement)
-                _fill(client, new_rollups)
-                facts = {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
-                client.command(_RECORD, facts)
+            _apply(client, migration, statements, turns, is_filled=bool(applied), is_cluster=bool(cluster))
             say(f"store: applied {migration.label}")
         if not missing:
             say(f"store: at head ({migrations[-1].label})" if migrations else "store: nothing to apply")
     finally:
         client.close()
+
+
+def _apply(
+    client: StoreClient,
+    migration: StoreMigration,
+    statements: Sequence[str],
+    turns: StoreTurns | None,
+    *,
+    is_filled: bool,
+    is_cluster: bool,
+) -> None:
+    """Run a file's statements, fill the rollups that it makes, and write down that it was applied."""
+    # A store that was empty has nothing to copy, and what is in doubt is of another.
+    new_rollups = _new_rollups(migration) if is_filled and not is_cluster else []
+    with _held(turns) if is_filled and (_needs_quiet(migration) or new_rollups) else nullcontext():
+        for statement in statements:
+            client.command(statement)
+        _fill(client, new_rollups)
+        facts = {"version": migration.version, "name": migration.name, "checksum": migration.checksum}
+        client.command(_RECORD, facts)
 
 
 def check_store(

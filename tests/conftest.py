@@ -29,11 +29,14 @@ from tests import warm_start
 from tests.made_once import made_once
 from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
+from tests.second_store import emptied
 from tests.steady_time import poll_within
 from tests.turns import Turns
 
 # Imports and collected tests stay until the end. Looking for garbage among them took more than half of collection.
 gc.disable()
+# Afterwards as seldom as in a gateway: each test builds an application whose parts live as long as it does.
+COLLECT_EVERY_OBJECTS = 20_000
 
 PATIENCE_SECONDS = 120.0
 TURNS = pytest.StashKey[Turns]()
@@ -49,19 +52,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Hide what was imported from the garbage collector: with torch one collection takes half a second, and each
-    engine asks for one when it stops.
-    """
-    gc.collect()
-    gc.freeze()
+    """Hide what was imported from the garbage collector, and begin to collect."""
+    _hide_what_stays()
+    gc.set_threshold(COLLECT_EVERY_OBJECTS, 10, 10)
     gc.enable()
 
 
+def _hide_what_stays() -> None:
+    """Collect, and let no later collection look at what is left: with torch one took most of a second, and each engine
+    asks for one when it stops.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test marked `alone` while no other process of this run is in a test."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Run a test marked `alone` while no other process of this run is in a test. After a file of tests, hide from the
+    garbage collector what it leaves: imports, fixtures of the session, reports.
+    """
     with item.config.stash[TURNS].taken(is_alone=item.get_closest_marker("alone") is not None):
-        return (yield)
+        result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _hide_what_stays()
+    return result
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -343,15 +357,7 @@ def store(migrated_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def empty_store(store: StoreProcess) -> StoreProcess:
-    client = store.client()
-    filled = client.query(
-        "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0 "
-        "AND name != 'schema_migrations'"
-    )
-    for row in filled:
-        client.command("TRUNCATE TABLE {name:Identifier}", {"name": row["name"]})
-    client.close()
-    return store
+    return emptied(store)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,12 @@ def second_store(store: Any, migrated_files: Path, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def other_store(second_store: Any) -> Any:
     """A second running, migrated store, without rows."""
-    client = second_store.client()
+    return emptied(second_store)
+
+
+def emptied(process: Any) -> Any:
+    """Take the rows out of a store's tables."""
+    client = process.client()
     filled = client.query(
         "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0 "
         "AND name != 'schema_migrations'"
@@ -30,4 +35,4 @@ def other_store(second_store: Any) -> Any:
     for row in filled:
         client.command("TRUNCATE TABLE {name:Identifier}", {"name": row["name"]})
     client.close()
-    return second_store
+    return process

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Incidents of misused keys: floods, probing, harvesting, sharing.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def list_incidents(
     """List incidents, latest first."""
     asked = {"limit": str(limit), "open": str(is_open).lower(), "tenant": tenant, "key": key}
     query = "&".join(f"{name}={path_segment(value)}" for name, value in asked.items() if value)
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         rows = client.get(f"/v1/abuse?{query}")["data"]
     if as_json:
         print_json(rows)
@@ -40,7 +40,7 @@ def list_incidents(
 @app.command("explain")
 def explain(incident: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """Explain an incident: what was counted, which action was taken, and when it ends."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found = client.get(f"/v1/abuse/{path_segment(incident)}")
     if as_json:
         print_json(found)

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.control import Role
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=True)
 
@@ -68,7 +68,7 @@ def add(
         "team": team or None,
         "password": password,
     }
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         made = client.post("/v1/accounts", body)
     if as_json:
         print_json({**made, "password": password} if is_ours else made)
@@ -81,7 +81,7 @@ def add(
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List accounts."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found = client.get_all("/v1/accounts")
     if as_json:
         print_json(found)
@@ -139,13 +139,13 @@ def reopen(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") 
 @app.command("remove")
 def remove(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Delete an account and end its sessions."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         gone = client.delete(f"/v1/accounts/{path_segment(user)}")
     typer.echo(f"user {gone['id']} removed, and the admin tokens that they made are revoked")
 
 
 def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) -> dict[str, Any]:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         return client.patch(f"/v1/accounts/{path_segment(user)}", body)
 
 

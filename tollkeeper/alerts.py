@@ -13,13 +13,13 @@ from sqlalchemy.orm import Session
 from analytics.quality.report import quality_report
 from backends.control.alert_log import alert_facts, list_alerts
 from backends.control.database import ControlDatabase
+from backends.http_client.control_plane import path_segment
 from migrations.settings import MigrationSettings
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Alerts, notifications and silences.", no_args_is_help=True)
 rules = group_of("alert-rules")
@@ -60,7 +60,7 @@ def create_silence(
     """Create a silence. Alerts that are still open when it expires are sent then."""
     ends_at = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
     body = {"tenant": tenant, "rule": rule, "subject": subject, "comment": comment, "ends_at": ends_at}
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         created = client.post(_SILENCES, body)
     _say(created, f"silence {created['id']} until {created['ends_at']}", as_json)
 
@@ -88,7 +88,7 @@ def test(
     as_json: AsJson = False,
 ) -> None:
     """Send a test notification to a channel and print the result. Status 1 if it was not delivered."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         sent = client.post(f"{_CHANNELS}/{path_segment(channel)}/test", {})
         deadline = time.monotonic() + wait_seconds
         while sent["state"] in _ON_THE_WAY and not sent["last_error"] and time.monotonic() < deadline:
@@ -126,7 +126,7 @@ def acknowledge(
     alert: AlertId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
     """Acknowledge an alert. The first acknowledgement stays; the alert stays open until its condition ends."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})
     _say(taken, f"alert {alert}: acknowledged by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
 
@@ -135,7 +135,7 @@ def acknowledge(
 @app.command("notifications")
 def list_notices(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List the latest notifications, with their delivery state and last error."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         rows = client.get(_DELIVERIES)["data"]
     if as_json:
         print_json(rows)
@@ -185,7 +185,7 @@ def _control_session(data: Any) -> Iterator[Session]:
 
 
 def _list(path: str, columns: tuple[str, ...], data: Any, control_url: str, as_json: bool) -> None:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         rows = client.get_all(path)
     if as_json:
         print_json(rows)
@@ -194,7 +194,7 @@ def _list(path: str, columns: tuple[str, ...], data: Any, control_url: str, as_j
 
 
 def _delete(path: str, row_id: str, data: Any, control_url: str, as_json: bool) -> None:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         deleted = client.delete(f"{path}/{path_segment(row_id)}")
     _say(deleted, f"{row_id} deleted", as_json)
 

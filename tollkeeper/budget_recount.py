@@ -23,7 +23,6 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import located
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import second_of
-from tollkeeper.tenants import control_port
 
 _MOST_SUBJECTS: Final = 10_000  # that one recount may name
 _COLUMNS: Final = ("subject", "spent", "after", "difference", "requests", "free")
@@ -44,7 +43,7 @@ def recount_command(
     Requests that failed with an error status cost nothing. Requests from before the budget's creation count if they are
     in its period. Requests in progress, or not yet in the store, stay counted.
     """
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         path, _ = located(client, BY_NAME["budgets"], budget, {"tenant": tenant} if tenant else {})
         shown = client.get(path)
         ledger = _ledger_of(shown, data, store_url)

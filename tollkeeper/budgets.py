@@ -14,7 +14,6 @@ from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.resources.apps import change_object, examples_of, group_of, help_of, read_object, whole_number
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import budget_line
-from tollkeeper.tenants import control_port
 
 _BUDGETS: Final = BY_NAME["budgets"]
 app = group_of("budgets", without=("show", "set"))
@@ -43,7 +42,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a budget's state."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found = read_object(client, _BUDGETS, budget, {"tenant": tenant} if tenant else {})
     if as_json:
         print_json(found)
@@ -98,7 +97,7 @@ def change(
     body: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
     if endless:
         body["ends_at"] = None
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         if (endless and ends_at) or (no_thresholds and thresholds) or (no_channels and channels):
             raise ConfigurationError(
                 "--endless contradicts --ends-at, --no-thresholds --threshold, and --no-channels --channel; give one"

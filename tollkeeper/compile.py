@@ -56,8 +56,7 @@ HOT: Final = tuple(
     analytics/planner/simulation
     analytics/planner/step_luck
     backends/audit/keyed_hash
-    backends/http_client/asker
-    backends/http_client/chunk_taker
+    backends/counters/server_clock
     backends/http_client/http_connection
     backends/http_client/http_head
     backends/http_client/http_pool
@@ -84,14 +83,12 @@ HOT: Final = tuple(
     contracts/metering/native_usage
     contracts/metering/openai_usage
     contracts/metering/plain_counts
-    contracts/metering/usage_wish
     contracts/recording/ids
     contracts/recording/redaction
     contracts/recording/said
     gateway/apis/endpoints
     gateway/apis/messages/errors
     gateway/apis/messages/operation
-    gateway/apis/messages/passage
     gateway/apis/messages/reply
     gateway/apis/messages/untranslated
     gateway/apis/native/reach
@@ -118,7 +115,6 @@ HOT: Final = tuple(
     gateway/request/plans/plans
     gateway/request/plans/prepared_call
     gateway/request/plans/record_shapes
-    gateway/request/plans/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget
     gateway/limits/budgets/budget_watch
@@ -128,13 +124,13 @@ HOT: Final = tuple(
     gateway/limits/counters/held_places
     gateway/limits/counters/lease_grant
     gateway/limits/counters/lease_link
+    gateway/limits/counters/leased_escrow
     gateway/limits/counters/leased_sliding
     gateway/limits/counters/open_charges
     gateway/limits/counters/sliding
     gateway/limits/demand
     gateway/limits/estimates/counting
     gateway/limits/estimates/output_estimates
-    gateway/limits/estimates/steady_estimates
     gateway/limits/headers
     gateway/limits/limiter
     gateway/limits/limit_plan
@@ -149,12 +145,9 @@ HOT: Final = tuple(
     gateway/replies/allowance
     gateway/replies/answer_facts
     gateway/replies/answer_copy
-    gateway/replies/answer_digest
-    gateway/replies/chat_reply
-    gateway/replies/chunk_relay
     gateway/replies/progress
+    gateway/replies/relays
     gateway/replies/reply
-    gateway/replies/reply_facts
     gateway/replies/translated_reply
     gateway/request/reserving
     gateway/request/attempt
@@ -162,7 +155,6 @@ HOT: Final = tuple(
     gateway/request/clock
     gateway/request/context
     gateway/request/dispatch
-    gateway/request/charges/failed_attempts
     gateway/request/finish
     gateway/request/guard
     gateway/request/pipeline
@@ -172,6 +164,7 @@ HOT: Final = tuple(
     gateway/routing/attempts/attempt_sink
     gateway/routing/attempts/caller
     gateway/routing/attempts/trial
+    gateway/routing/health/health_book
     gateway/routing/health/pool_health
     gateway/routing/health/target_health
     gateway/routing/replicas/router
@@ -181,7 +174,6 @@ HOT: Final = tuple(
     gateway/wire/exchange
     gateway/wire/http
     gateway/wire/secure_listener
-    gateway/wire/served
     """.split()
 )
 

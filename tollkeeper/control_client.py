@@ -5,13 +5,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import httpx
 
+from backends.http_client.control_plane import ControlPlaneVerbs
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
+from tollkeeper.ports import Ports
 
 TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # of those who have a token of their own, which has its own role
 _TIMEOUT_SECONDS: Final = 10.0
@@ -27,7 +28,7 @@ class ControlPlaneRefused(TollkeeperError):
         self.reason = reason
 
 
-class ControlClient:
+class ControlClient(ControlPlaneVerbs):
     """Calls the control plane as the administrator of this installation. Raises ConfigurationError on no URL."""
 
     def __init__(self, url: str, admin_token: str, transport: httpx.BaseTransport | None = None) -> None:
@@ -43,8 +44,9 @@ class ControlClient:
         )
 
     @classmethod
-    def of_installation(cls, data: Path, control_url: str, default_port: int) -> "ControlClient":
-        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the default port.
+    def of_installation(cls, data: Path, control_url: str) -> "ControlClient":
+        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the port that the
+        environment names.
 
         The token is the caller's own where TOLLKEEPER_ADMIN_TOKEN holds one, else the installation's. Raises
         ConfigurationError where there is neither.
@@ -56,38 +58,12 @@ class ControlClient:
                 f"{installation.data} has no admin token; run `tollkeeper up` once, use another --data, or set "
                 f"{TOKEN_VARIABLE}"
             )
-        url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
+        url = control_url or installation.address_of("control") or _local_url()
         return cls(url, token)
 
-    def get_all(self, path: str, key: str = "id") -> list[dict[str, Any]]:
-        """Read a whole list, page by page; `key` is the field that pages follow."""
-        rows: list[dict[str, Any]] = []
-        while True:
-            after = {"after": str(rows[-1][key])} if rows else {}
-            page = self._call("GET", path, query={"limit": "1000", **after})
-            rows.extend(page["data"])
-            if not page["has_more"]:
-                return rows
-
-    def get(self, path: str) -> dict[str, Any]:
-        """Read one thing."""
-        return self._call("GET", path)
-
     def post(self, path: str, body: Mapping[str, object], timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
-        """Create something."""
-        return self._call("POST", path, body, timeout_seconds=timeout_seconds)
-
-    def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Change what stands in `body`; the rest stays."""
-        return self._call("PATCH", path, body)
-
-    def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Create or replace an object by PUT; return it."""
-        return self._call("PUT", path, body)
-
-    def delete(self, path: str) -> dict[str, Any]:
-        """Remove or revoke something."""
-        return self._call("DELETE", path)
+        """Create an object, or start an action, which may take `timeout_seconds`."""
+        return self.call("POST", path, body, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -95,16 +71,17 @@ class ControlClient:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def _call(
+    def call(
         self,
         method: str,
         path: str,
         body: Mapping[str, object] | None = None,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | int] | None = None,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
+        """Send one request; return the answer's JSON. Raise ControlPlaneRefused or ConfigurationError."""
         try:
-            reply = self._client.request(method, path, json=body, params=query, timeout=timeout_seconds)
+            reply = self._client.request(method, path, json=body, params=query or None, timeout=timeout_seconds)
         except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
             raise ConfigurationError(
                 f"the control plane at {self._url} has not answered within {timeout_seconds:g} s; it may still be at "
@@ -137,9 +114,8 @@ def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
         )
 
 
-def path_segment(text: str) -> str:
-    """Write what someone typed as one segment of a path, dots too: ".." would climb to what holds it."""
-    return quote(text, safe="").replace(".", "%2E")
+def _local_url() -> str:
+    return f"http://127.0.0.1:{Ports.from_environment(os.environ).control}"
 
 
 def _require_url(url: str) -> None:

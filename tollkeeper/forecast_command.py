@@ -2,14 +2,13 @@
 
 import os
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
 from contracts.errors import InvalidRequest
 from tollkeeper.open_installation import open_installation
-from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl, gpu_hour_usd
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 Tenant = Annotated[str, typer.Option("--tenant", help="Only this tenant (default: all).")]
@@ -78,7 +77,7 @@ def savings_command(
     from backends.control.prices import load_cards
 
     with one_line_errors():
-        price = _price(usd_per_gpu_hour)
+        price = gpu_hour_usd(usd_per_gpu_hour)
         now = datetime.now(UTC)
         with open_installation(data, store_url, os.environ) as opened:
             with opened.database.session() as session:
@@ -128,15 +127,3 @@ def _day(text: str) -> Any:
         return datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError as error:
         raise InvalidRequest(f"{text[:40]!r} is not a day; use one such as 2026-11-21", param="day") from error
-
-
-def _price(text: str) -> Decimal | None:
-    if not text:
-        return None
-    try:
-        price = Decimal(text)
-    except ArithmeticError as error:
-        raise InvalidRequest(f"{text[:40]!r} is not a price per GPU hour; use USD such as 2.50") from error
-    if not price.is_finite() or price < 0:
-        raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
-    return price

@@ -11,16 +11,16 @@ import typer
 
 from analytics.guardrails import StageCount, stage_counts
 from analytics.scope import Period
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.finding import Side
 from contracts.guardrails.policy import policy_of
 from gateway.guardrails.policy_trial import try_policy
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of, read_data
-from tollkeeper.tenants import control_port
 
 app = group_of("guardrails")
 
@@ -48,7 +48,7 @@ def test(
             tried = try_policy(policy_of(name, _read_rules(file)), said, side)
             found: dict[str, Any] = {"verdicts": tried.verdicts, "blocked_by": tried.blocked_by, "text": tried.text}
         else:
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 found = client.post(f"{_PATH}/{path_segment(name)}/test", {"text": said, "direction": side})
     if as_json:
         print_json(found)

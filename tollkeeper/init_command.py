@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.control.bootstrap import BUILTIN_MODEL
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from contracts.rules.alert_channels import kind_of_address
 from tollkeeper.accounts import made_up_password
 from tollkeeper.configuration.commands import send_configuration
 from tollkeeper.configuration.files import read_configuration
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.first_setup import Answers, checked, stored_key, write_files
 from tollkeeper.gateway_client import first_model
 from tollkeeper.installation import Installation
@@ -26,7 +27,6 @@ from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors
-from tollkeeper.tenants import control_port
 
 _FILE: Final = Path("tollkeeper.yaml")
 _KEY_POLLS: Final = 50
@@ -141,7 +141,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list
 
     Raises ConfigurationError.
     """
-    with ControlClient.of_installation(data, "", control_port()) as client:
+    with ControlClient.of_installation(data, "") as client:
         for name, value in stored_key(answers).items():
             client.put(f"/v1/stored-keys/{path_segment(name)}", {"value": value})
     plan = send_configuration(read_configuration([file]), False, False, data, "")
@@ -161,7 +161,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list
     if answers.account:
         password = made_up_password()
         body: dict[str, Any] = {"email": answers.account, "name": answers.account, "role": "owner"}
-        with ControlClient.of_installation(data, "", control_port()) as client:
+        with ControlClient.of_installation(data, "") as client:
             client.post("/v1/accounts", {**body, "password": password})
         lines += ["", f"Account {answers.account}, password shown this once: {password}"]
     if answers.alert:

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.resources.apps import group_of, whole_number
-from tollkeeper.tenants import control_port
 
 app = group_of("keys")
 
@@ -29,7 +29,7 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Replace a key's secret. The new one is printed once; id, limits and budgets stay."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         body = {"overlap_seconds": whole_number(overlap_seconds)}
         rotated = client.post(f"{_key_path(tenant, key)}/rotate", body)
     if as_json:
@@ -49,7 +49,7 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a key: an older name of `delete`."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         revoked = client.delete(_key_path(tenant, key))
     if as_json:
         print_json(revoked)

@@ -16,7 +16,6 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Configurations of other gateways.", no_args_is_help=True)
 
@@ -96,7 +95,7 @@ def litellm_command(
             plan: dict[str, Any] = {"applied": False, "steps": [], "issued": []}
         else:
             objects = [{"section": section, "entry": entry} for section, entry in made.objects]
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 plan = client.post("/v1/configuration", {"objects": objects, "dry_run": dry_run})
     if as_json:
         print_json({**plan, "left_out": made.left_out})

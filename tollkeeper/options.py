@@ -1,11 +1,13 @@
 """Options that several commands share."""
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from contracts.errors import InvalidRequest
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.ports import Ports
 
@@ -102,3 +104,16 @@ def default_gateway() -> str:
     """Return the gateway's URL as this shell's environment has it."""
     scheme = "https" if gateway_certificate() else "http"
     return f"{scheme}://127.0.0.1:{Ports.from_environment(os.environ).gateway}"
+
+
+def gpu_hour_usd(text: str) -> Decimal | None:
+    """Return the price of a GPU hour in USD; `None` if the text is empty. Raise InvalidRequest if it is no price."""
+    if not text:
+        return None
+    try:
+        price = Decimal(text)
+    except ArithmeticError as error:
+        raise InvalidRequest(f"{text[:40]!r} is not a price per GPU hour; use USD such as 2.50") from error
+    if not price.is_finite() or price < 0:
+        raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
+    return price

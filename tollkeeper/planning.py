@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 from analytics.planner.question import WhatIf
@@ -16,6 +15,7 @@ from analytics.planner.workload import SECOND_NS, PlannedRequest, Workload, pois
 from analytics.scope import Period
 from contracts.errors import InvalidRequest
 from tollkeeper.open_installation import open_installation
+from tollkeeper.options import gpu_hour_usd
 from tollkeeper.replay.formats import read_trace
 
 
@@ -62,7 +62,7 @@ def answer(asked: Asked) -> dict[str, object]:
         replicas=asked.replicas,
         policy=asked.policy,
         seed=asked.seed,
-        usd_per_gpu_hour=_price(asked.usd_per_gpu_hour),
+        usd_per_gpu_hour=gpu_hour_usd(asked.usd_per_gpu_hour),
         kv_blocks=asked.kv_blocks,
         traffic=asked.traffic,
         without=tuple(asked.without),
@@ -72,7 +72,7 @@ def answer(asked: Asked) -> dict[str, object]:
         quantization=asked.quantization,
         parameters_billions=asked.parameters_billions,
         kv_token_bytes=asked.kv_token_bytes,
-        to_usd_per_gpu_hour=_price(asked.to_usd_per_gpu_hour),
+        to_usd_per_gpu_hour=gpu_hour_usd(asked.to_usd_per_gpu_hour),
         spot_share=asked.spot_share,
         ttft_p95_ms=asked.ttft_p95_ms,
         gap_p95_ms=asked.gap_p95_ms,
@@ -111,15 +111,3 @@ def _traced(path: Path) -> Workload:
         for one in trace.requests
     ]
     return Workload(requests, trace.name, trace.block_tokens)
-
-
-def _price(text: str) -> Decimal | None:
-    if not text:
-        return None
-    try:
-        price = Decimal(text)
-    except ArithmeticError as error:
-        raise InvalidRequest(f"{text[:40]!r} is not a price per GPU hour; use USD such as 2.50") from error
-    if not price.is_finite() or price < 0:
-        raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
-    return price

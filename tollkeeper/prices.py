@@ -35,7 +35,6 @@ from tollkeeper.prices_replace import replace_command
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
 from tollkeeper.resources.apps import group_of, in_record, read_object
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 app = group_of("prices", without=("show",))
 app.command("refresh")(refresh)
@@ -63,7 +62,7 @@ def show(
             cards = catalogue_cards(version, model)
             _print(list(cards), as_json, "no price")
             return
-        with ControlClient.of_installation(data, control_url, control_port()) as client:
+        with ControlClient.of_installation(data, control_url) as client:
             found = read_object(client, BY_NAME["prices"], version, {})
     if as_json:
         print_json(found)

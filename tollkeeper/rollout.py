@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import examples_of, group_of
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 app = group_of("rollouts", without=("show",))
 
@@ -27,7 +27,7 @@ _PATH = "/v1/rollouts"
 @app.command("show", epilog=examples_of(BY_NAME["rollouts"], "show"))
 def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """Show what gateways see now: both arms over the last minutes, and violated guards."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found = client.get(f"{_PATH}/{path_segment(name)}/standing")
     if as_json:
         print_json(found)
@@ -112,7 +112,7 @@ def report(
 
 
 def _act(action: str, name: str, reason: str, data: Path, control_url: str, as_json: bool) -> None:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         changed = client.post(f"{_PATH}/{path_segment(name)}/{action}", {"reason": reason})
     _show(changed, str(changed["state"]), as_json)
 

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from gateway.config.file import FileSource
 from gateway.routing.routes.explanation import Explanation, RequestFields, explain
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -25,7 +26,6 @@ from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import leads_to
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command
-from tollkeeper.tenants import control_port
 
 app = group_of("routes", without=("show",))
 app.command("eval")(eval_command)
@@ -51,7 +51,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a route's rules and, if it reads prompts, whether the gateway has learned its examples."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         stored = next((known for known in client.get_all(_PATH) if known["id"] == route), None)
         if stored is None:
             raise ConfigurationError(f"there is no route {route!r}; tollkeeper routes list shows those there are")
@@ -132,7 +132,7 @@ def explain_route(
         if config is not None:
             found = _explain_file(config, route, asked)
         else:
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 body = asked.model_dump(mode="json", exclude_defaults=True)
                 found = Explanation.model_validate(client.post(f"{_PATH}/{path_segment(route)}/explain", body))
     if as_json:

@@ -22,7 +22,6 @@ from gateway.routing.semantic.tally import Tally
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 _KINDS = ("simple", "complex")
 
@@ -55,7 +54,7 @@ def eval_command(
         elif config is not None:
             spec = _of_config(config, route)
         else:
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 spec = _of_routes(client.get_all("/v1/routes"), route)
         if spec is None:
             raise ConfigurationError(f"the route {route!r} has no `semantic` block, so it does not classify prompts")

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Rows of the control database that cannot be read.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ Row = Annotated[str, typer.Argument(help="Row id, as `tollkeeper rows list` show
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List rows that cannot be read, with the column at fault and what is stored there."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found: list[dict[str, Any]] = client.get(_PATH)["data"]
     if as_json:
         print_json(found)
@@ -42,7 +42,7 @@ def repair(
     control_url: ControlUrl = "",
 ) -> None:
     """Set columns of an unreadable row. Refused unless the row can be read afterwards."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         client.patch(_path(table, row), {"values": dict(_stated(value) for value in values)})
     typer.echo(f"row {row} of {table} repaired")
 
@@ -50,7 +50,7 @@ def repair(
 @app.command("delete")
 def delete(table: Table, row: Row, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Delete an unreadable row that no other row refers to."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         client.delete(_path(table, row))
     typer.echo(f"row {row} of {table} deleted")
 

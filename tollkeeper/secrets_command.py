@@ -15,15 +15,15 @@ import typer
 from backends.control.changes import Author
 from backends.control.known_secrets import DEPENDS, accept_secrets
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
+from backends.http_client.control_plane import path_segment
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.book_author import system_user
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Store or replace a provider's key. Gateways use it within a second."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         stored = client.put(f"{_KEYS_PATH}/{path_segment(name)}", {"value": _read_value(file)})
     if as_json:
         print_json(stored)
@@ -53,7 +53,7 @@ def put(
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List stored keys, without their values."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found: list[dict[str, Any]] = client.get(f"{_KEYS_PATH}?limit=1000")["data"]
     if as_json:
         print_json(found)
@@ -64,7 +64,7 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 @app.command("delete")
 def delete(name: KeyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Delete a stored key that no target refers to."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         client.delete(f"{_KEYS_PATH}/{path_segment(name)}")
     typer.echo(f"key {name} deleted")
 
@@ -84,7 +84,7 @@ def rotate(
     restart, and run this.
     """
     files = SecretFiles(data / "secrets")
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         given = environment_keys()
         if given and forget_old:
             raise ConfigurationError(f"the encryption keys are in {KEYS_VARIABLE}; remove the older ones there")

@@ -11,18 +11,17 @@ import yaml
 
 from analytics.slo.report import slo_report
 from backends.control.slos import get_slo, load_objectives, objective_of
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
 from tollkeeper.resources.words import objective
-from tollkeeper.tenants import control_port
 
 app = group_of("slos")
 
-SloId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id, such as chat-ttft.")]
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
 
@@ -35,7 +34,7 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Create or replace the objectives of a YAML file."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         applied = [client.put(f"{_PATH}/{path_segment(name)}", body) for name, body in _objectives_in(file)]
     if as_json:
         print_json(applied)

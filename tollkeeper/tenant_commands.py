@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.privacy import erase_tenant_command, export_tenant_command
 from tollkeeper.resources.apps import group_of
-from tollkeeper.tenants import control_port
 
 app = group_of("tenants")
 app.command("erase")(erase_tenant_command)
@@ -59,7 +59,7 @@ def audit(
 
 
 def _switch(tenant: str, field: str, is_on: bool, said: str, data: Data, control_url: str, as_json: bool) -> None:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         changed = client.patch(f"/v1/tenants/{path_segment(tenant)}", {field: is_on})
     if as_json:
         print_json(changed)

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError, TollkeeperError
 from contracts.metering.usage import TOKEN_LEAVES
 from contracts.suggestions import did_you_mean
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(
     help="Servers and providers that answer requests: added with a model and its price.", no_args_is_help=True
@@ -110,7 +110,7 @@ def add(
             raise ConfigurationError("give --url of an OpenAI-compatible server, or --provider")
         upstream_model = model or name
         found = price_of(provider, upstream_model, price, price_from_catalogue)
-        with ControlClient.of_installation(data, control_url, control_port()) as client:
+        with ControlClient.of_installation(data, control_url) as client:
             reference = _key(client, name, api_key_env, key_ref)
             plan = _apply(
                 client,

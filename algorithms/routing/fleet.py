@@ -144,10 +144,13 @@ class Fleet:
         if replica.id in self._work.of:
             self._work.add(replica.id, hold.uncached * replica.slowness, now_ns)
         if self.policy.wants_prefixes and ask.keys:
-            keys = ask.keys[cached // ask.block_tokens :]
-            if keys:
+            keys = ask.keys[cached // ask.block_tokens :] if cached else ask.keys
+            hold.is_assumed = not replica.is_exact
+            if hold.is_assumed:  # all of it: what is cached is used just now
+                self.index.assume(replica.bit, ask.keys)
+            elif keys:
                 self.index.expect(replica.bit, keys)
-                hold.expected = (replica.bit, keys)
+            hold.expected = (replica.bit, keys)
         if ask.session:
             self._sessions.note(ask.session, replica.id)
         return hold
@@ -196,14 +199,17 @@ class Fleet:
             replica.refresh(now_ns)
 
     def _settle(self, replica: Replica, hold: Hold, *, is_computed: bool) -> None:
-        """Turn what was expected of a cache into what is assumed of it, or take it back."""
-        bit = replica.bit
-        if hold.expected is not None:
-            bit, keys = hold.expected
-            hold.expected = None
+        """Let go of what was expected of a cache, and of what was assumed of it if it was not computed."""
+        if hold.expected is None:
+            return
+        bit, keys = hold.expected
+        hold.expected = None
+        if not hold.is_assumed:
             self.index.unexpect(bit, keys)
-        if is_computed and hold.keys and not replica.is_exact and bit == replica.bit and self.policy.wants_prefixes:
-            self.index.assume(bit, hold.keys)  # all of it: what was cached was used just now
+            if is_computed and not replica.is_exact and bit == replica.bit:
+                self.index.assume(bit, hold.keys)  # it has ceased to tell meanwhile
+        elif not is_computed:
+            self.index.unassume(bit, keys)
 
     def _note_places(self) -> None:
         self._places = {one.bit: place for place, one in enumerate(self.replicas)}

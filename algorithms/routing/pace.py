@@ -6,6 +6,7 @@ Times are nanoseconds, monotonic.
 from typing import Final
 
 _HALF_LIFE_NS: Final = 30e9
+_FADED_NS: Final = 10_000_000  # what passed since is too little to count
 _ALIKE: Final = 1.25  # a pace that differs by less is the pool's: what is measured scatters, and must not choose
 _PRIOR_TOKENS: Final = 4_096.0  # how much the pool's pace weighs against a replica's own
 _MAX_TOKENS: Final = 40_000.0  # remembered: some prompts, so that a sudden change is seen within some
@@ -75,7 +76,7 @@ class PrefillPace:
 
     def _fade(self, now_ns: int) -> None:
         past = now_ns - self._until_ns
-        if past > 0:
+        if past > _FADED_NS or not self._until_ns:
             if self._until_ns:
                 kept = 0.5 ** (past / _HALF_LIFE_NS)
                 self._tokens *= kept

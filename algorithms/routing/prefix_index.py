@@ -2,8 +2,8 @@
 
 Three layers, asked together. *Exact*: blocks that replicas say they hold, by their events. *Expected*: blocks of
 requests that were sent and whose prompt is not computed yet, so that a burst finds them. *Assumed*: blocks that were
-computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which is
-nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
+sent to be computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which
+is nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
 """
 
 from collections.abc import Sequence
@@ -93,13 +93,18 @@ class PrefixIndex:
         self._expected.remove(keys, bit)
 
     def assume(self, bit: int, keys: Sequence[int]) -> None:
-        """Record blocks that a replica has computed or used just now, and does not tell of."""
+        """Record blocks that a replica computes or uses just now, and does not tell of."""
         self._newer.add(keys, bit)
         self._newer_blocks += len(keys)
         if self._newer_blocks > self.assumed_blocks // 2:
             self._newer_blocks = len(self._newer)
             if self._newer_blocks > self.assumed_blocks // 2:
                 self._older, self._newer, self._newer_blocks = self._newer, BlockMap(), 0
+
+    def unassume(self, bit: int, keys: Sequence[int]) -> None:
+        """Undo what `assume` noted: they were not computed."""
+        self._newer.remove(keys, bit)
+        self._older.remove(keys, bit)
 
     # how much of a prompt
 

@@ -39,7 +39,18 @@ NO_ROOM_KNOWN: Final = Room()
 class Hold:
     """A request at a replica: what it was predicted to cost, until it has ended."""
 
-    __slots__ = ("began_ns", "computed", "expected", "first_ns", "is_blind", "is_ended", "keys", "tokens", "uncached")
+    __slots__ = (
+        "began_ns",
+        "computed",
+        "expected",
+        "first_ns",
+        "is_assumed",
+        "is_blind",
+        "is_ended",
+        "keys",
+        "tokens",
+        "uncached",
+    )
 
     def __init__(
         self, began_ns: int, tokens: int, cached: int, keys: Sequence[int] = (), *, is_blind: bool = False
@@ -51,6 +62,7 @@ class Hold:
         self.computed: int | None = None  # as the replica counted it
         self.keys = keys
         self.expected: tuple[int, Sequence[int]] | None = None  # the replica's bit, and the blocks it is to compute
+        self.is_assumed = False  # they count as computed already, for the replica does not tell
         self.first_ns: int | None = None
         self.is_ended = False
         self.is_blind = is_blind

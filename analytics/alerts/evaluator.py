@@ -40,7 +40,6 @@ class Looked:
 
     settled: Settled = field(default_factory=Settled)
     skipped: Mapping[str, str] = field(default_factory=dict)
-    holds_changed: int = 0
 
 
 class Evaluator:
@@ -141,11 +140,12 @@ class Evaluator:
             require_lease(session, lease, now)
             gone = open_rules(session) - {rule.id for rule, _ in loaded.rules} - set(loaded.faults)
             settled = settle_alerts(session, found, now, gone)
-            changed = 0 if holds is None else write_holds(session, holds, now)
+            if holds is not None:
+                write_holds(session, holds, now)
             if self._forgot_at is None or abs(now - self._forgot_at) >= _FORGETS_EVERY:
                 forget_alerts(session, now - _FORGOTTEN_AFTER)
                 self._forgot_at = now
-        return Looked(settled, dict(skipped), changed)
+        return Looked(settled, dict(skipped))
 
 
 def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:

@@ -1,17 +1,16 @@
 """Authenticate callers and their reach: admin tokens as at the control plane, and applications' keys."""
 
-import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from analytics.reach import Reach
-from backends.control.admin_tokens import find_token, is_token_like
+from backends.control.admin_tokens import digest_of_token, find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.key_owners import find_key
@@ -19,6 +18,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.access.keys import is_well_formed
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
+from contracts.recording.moments import utc_now
 
 # A developer sees their own keys' use alone, at the control plane and with those keys; a directory sees nothing.
 _KEPT_OUT: Final = (Role.DEVELOPER, Role.DIRECTORY)
@@ -66,7 +66,7 @@ class AskerBook:
         if presented is None:
             raise AuthenticationFailed("no token; send `Authorization: Bearer <token>`", code="missing_admin_token")
         owner, pepper = self._secrets.get("admin_token"), (self._secrets.get("key_pepper") or "").encode()
-        if owner is not None and hmac.compare_digest(_digest(presented), _digest(owner)):
+        if owner is not None and hmac.compare_digest(digest_of_token(presented), digest_of_token(owner)):
             return Asker("admin", role=Role.OWNER)
         if is_token_like(presented):
             with self._database.session() as session:
@@ -120,12 +120,3 @@ def bookkeeper(request: Request, asker: Annotated[Asker, Depends(anybody)]) -> A
 Anybody = Annotated[Asker, Depends(anybody)]
 Reader = Annotated[Asker, Depends(reader)]
 Bookkeeper = Annotated[Author, Depends(bookkeeper)]
-
-
-def utc_now() -> datetime:
-    """Return the moment, in UTC."""
-    return datetime.now(UTC)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from analytics.api.access import Bookkeeper, Reader, utc_now
+from analytics.api.access import Bookkeeper, Reader
 from analytics.api.store import Database, Store
 from analytics.books.booking import RerateWish, book_rerate, book_reversal, preview_rerate
 from analytics.books.closing import (
@@ -25,6 +25,7 @@ from backends.control.book_periods import get_document, list_documents, list_per
 from backends.control.books import MAX_REASON, entries_of, get_adjustment, list_adjustments
 from contracts.errors import NotFound
 from contracts.pricing.money import usd
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/books", tags=["books"])
 

@@ -7,9 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from analytics.api.access import Anybody, Reader, utc_now
+from analytics.api.access import Anybody, Reader
 from analytics.api.store import Store
 from analytics.quality.feedback import Feedback, feedback_summary, write_feedback
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/feedback", tags=["quality"])
 

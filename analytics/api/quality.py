@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from analytics.api.access import Reader, utc_now
+from analytics.api.access import Reader
 from analytics.api.store import Store
 from analytics.quality.report import quality_report
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/quality", tags=["quality"])
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from analytics.api.access import Bookkeeper, utc_now
+from analytics.api.access import Bookkeeper
 from analytics.api.store import Database, Store
 from analytics.reconciliation.importing import BillFile, import_bill
 from analytics.reconciliation.report import bill_as_json, keep, reconcile, reconciled_as_json
 from backends.control.provider_bills import bill_names, delete_bill, get_bill, list_bills, set_bill_names
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/reconciliation", tags=["reconciliation"])
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from analytics.api.access import Reader, utc_now
+from analytics.api.access import Reader
 from analytics.api.pages import Page, Wanted, page_of
 from analytics.api.store import Database, Store
 from analytics.slo.report import slo_report
 from backends.control.slos import get_slo, list_slos, objective_of
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/slos", tags=["objectives"])
 

@@ -9,10 +9,11 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from analytics.anomaly.spend import anomalies_on
-from analytics.api.access import Reader, utc_now
+from analytics.api.access import Reader
 from analytics.api.store import Database, Store
 from analytics.recommendations.reading import recommendations
 from backends.control.prices import load_cards
+from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/spending", tags=["spending"])
 

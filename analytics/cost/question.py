@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from analytics.cost.periods import PeriodGrain, split
 from analytics.scope import HOURS_KEPT, MINUTES_KEPT, Period
 from contracts.errors import InvalidRequest
+from contracts.recording.moments import utc_now
 
 Source = Literal["requests_minute", "requests_hour", "requests_day", "requests"]
 
@@ -41,10 +42,6 @@ _MARGIN: Final = timedelta(hours=2)
 _SECOND: Final = timedelta(seconds=1)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
     """From `start` until `end` (exclusive), of one tenant, team, project and model or, where `None`, of all.
@@ -62,7 +59,7 @@ class CostQuestion:
     team: str | None = None
     project: str | None = None
     model: str | None = None
-    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+    asked_at: datetime = field(default_factory=utc_now, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):

@@ -1,12 +1,13 @@
 """Parameters of a request search: range, owner, outcome, order, and page."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, get_args
 
 from analytics.explorer.search import Search
 from analytics.scope import Period, Scope
 from contracts.errors import InvalidRequest
+from contracts.recording.moments import utc_now
 from contracts.recording.records import Outcome
 
 Sort = Literal["newest", "ttft", "duration", "cost", "tokens"]
@@ -22,10 +23,6 @@ _SORT_COLUMNS: Final[dict[Sort, str]] = {
     "cost": "cost_usd",
     "tokens": "total_tokens",
 }
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class RequestQuestion:
     search: Search = field(default_factory=Search)
     sort: Sort = "newest"
     page: int = 1
-    asked_at: datetime = field(default_factory=_now, compare=False, repr=False)
+    asked_at: datetime = field(default_factory=utc_now, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.page <= MAX_PAGES:

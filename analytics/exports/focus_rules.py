@@ -25,6 +25,7 @@ from analytics.exports.focus_columns import (
     Row,
     Value,
 )
+from contracts.api.json_names import load_once
 
 # Columns of which one without the other says nothing.
 _TOGETHER: Final = (
@@ -131,17 +132,10 @@ def _value_faults(kind: str, value: Value, *, is_name: bool) -> list[str]:
     return _object_faults(value) if kind == OBJECT else []
 
 
-def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
 def _key_value_faults(text: str) -> list[str]:
     """FOCUS's key-value format: an object whose keys stand once and whose values are plain."""
     try:
-        read = json.loads(text, object_pairs_hook=_pairs)
+        read = load_once(text)
     except ValueError:
         return ["must be a JSON object with every key once"]
     if not isinstance(read, dict):
@@ -153,7 +147,7 @@ def _key_value_faults(text: str) -> list[str]:
 def _object_faults(text: str) -> list[str]:
     """The schema of AllocatedMethodDetails: Elements with a ratio each, and other keys that begin with x_."""
     try:
-        read = json.loads(text, parse_float=Decimal, object_pairs_hook=_pairs)
+        read = load_once(text, parse_float=Decimal)
     except ValueError:
         return ["must be a JSON object with every key once"]
     elements = read.get("Elements") if isinstance(read, dict) else None

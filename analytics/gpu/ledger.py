@@ -16,6 +16,7 @@ from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
+from contracts.recording.moments import unix_ns, utc_moment
 from contracts.recording.records import GapCause, StepKind
 
 STEPS_KEPT: Final = timedelta(hours=72)
@@ -80,7 +81,7 @@ class GpuLedger:
         for minute in self.minutes:
             if minute.machine in self.known_before or not minute.lines.wall_ns:
                 continue
-            since = minute.first_ns or _ns(minute.period.start)
+            since = minute.first_ns or unix_ns(minute.period.start)
             found[minute.machine] = min(found.get(minute.machine, since), since)
         return found
 
@@ -140,7 +141,7 @@ def ledger_of(
     facts: dict[str, _Engine] | None = None,
 ) -> GpuLedger:
     """Lay times of engines out by GPU and minute. `known` has each engine's devices and times."""
-    start_ns, end_ns = _ns(period.start), _ns(period.end)
+    start_ns, end_ns = unix_ns(period.start), unix_ns(period.end)
     minutes: list[GpuMinute] = []
     steps = missing = repeated = 0
     for engine, (devices, times) in sorted(known.items()):
@@ -163,7 +164,7 @@ def ledger_of(
                     engine,
                     fact.model if fact else "",
                     fact.replica if fact else "",
-                    Period(_moment(stretch[0]), _moment(stretch[1])),
+                    Period(utc_moment(stretch[0]), utc_moment(stretch[1])),
                     lines if alive else LedgerLines(),
                     0 if alive else stretch[1] - stretch[0],
                     fact is None or fact.is_gpu,
@@ -190,7 +191,7 @@ def _engines(store: StoreClient, period: Period, only: str) -> dict[str, _Engine
     if len(rows) > MAX_STEPS:
         raise InvalidRequest(f"the range has more than {MAX_STEPS} engine steps; take a shorter one", param="from")
     engines: dict[str, _Engine] = {}
-    start_ns, end_ns = _ns(period.start), _ns(period.end)
+    start_ns, end_ns = unix_ns(period.start), unix_ns(period.end)
     for row in rows:
         time, sequence = time_of_row(row), number_of(row["sequence"])
         if time.ends_at_ns <= start_ns or time.begins_at_ns >= end_ns:
@@ -240,14 +241,6 @@ def _bounds(start_ns: int, end_ns: int, born: int, died: int) -> list[int]:
     step = _MINUTE_SECONDS * _NS
     first = start_ns // step * step + step
     return sorted({start_ns, *range(first, end_ns, step), end_ns, born, died})
-
-
-def _ns(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
-
-
-def _moment(ns: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=ns // 1000)
 
 
 def lines_as_json(lines: LedgerLines) -> dict[str, object]:

@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Final
 
 from analytics.queries import query
-from analytics.rows import money_of, number_of, text_of
+from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.pricing.money import pico_usd
 from contracts.pricing.prices import StandardCostCard
 
 MIN_HOURS: Final = 2  # fewer say nothing of how far hours differ
@@ -33,7 +32,6 @@ class ModelHour:
     output_tokens: int
     prefill_ns: int
     decode_ns: int
-    billed_pico_usd: int = 0
 
     @property
     def tokens(self) -> int:
@@ -118,7 +116,6 @@ def model_hours(store: StoreClient, period: Period, model: str | None = None) ->
             number_of(row["output_sum"]),
             number_of(row["prefill_sum"]),
             number_of(row["decode_sum"]),
-            pico_usd(money_of(row["cost_sum"])),
         )
         for row in store.query(query("model_gpu_hours"), parameters)
     ]

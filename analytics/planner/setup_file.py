@@ -1,28 +1,25 @@
 """A replica's setup as a JSON file, for plans of engines that this installation has not measured."""
 
-from decimal import Decimal
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.setup import ReplicaSetup
 from contracts.errors import ConfigurationError
 
-
-class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    steps: StepModel
-    max_batch_tokens: int = 8192
-    max_sequences: int = 256
-    kv_blocks: int = 20_000
-    block_tokens: int = 16
-    host_gap_ns: float = 0.0
-    wire_ns: float = 0.0
-    prompt_ratios: tuple[float, ...] = ()
-    decode_ratios: tuple[float, ...] = ()
-    ranks: int = 1
-    usd_per_gpu_hour: Decimal | None = None
+_TYPES: Final = get_type_hints(ReplicaSetup)
+# The same fields; what else a file has is refused.
+_Setup: Final[Any] = msgspec.defstruct(
+    "_Setup",
+    [
+        (one.name, _TYPES[one.name]) if one.default is MISSING else (one.name, _TYPES[one.name], one.default)
+        for one in fields(ReplicaSetup)
+    ],
+    forbid_unknown_fields=True,
+    kw_only=True,
+)
 
 
 def read_setup(path: Path) -> ReplicaSetup:

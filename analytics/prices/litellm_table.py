@@ -17,7 +17,6 @@ from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, MEDIA_LEAVES, Lea
 from contracts.pricing.prices import NewPrice, PriceCard, price_card
 from contracts.pricing.service_tiers import BATCH
 
-FILE_NAME: Final = "model_prices_and_context_window_backup.json"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_MTOK: Final = 1_000_000
 _FINEST: Final = Decimal("0.000001")

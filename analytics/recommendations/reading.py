@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from analytics.asked_at import AskedAt
+from analytics.prices.card_list import CardList
 from analytics.recommendations.evidence import read_replica_hours, read_uses
 from analytics.recommendations.recommendation import Recommendation, ranked
 from analytics.recommendations.rules import recommend
@@ -29,3 +31,10 @@ def recommendations(
     hours = read_replica_hours(store, period) if tenant is None else []
     known = list(cards)
     return ranked(recommend(read_uses(store, period, known, tenant), PriceBook(known), now, hours, usd_per_gpu_hour))
+
+
+def recommended(
+    store: StoreClient, cards: CardList, asked: AskedAt, days: int, tenant: str | None = None
+) -> tuple[Recommendation, ...]:
+    """Return what `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
+    return recommendations(store, cards.cards, asked.moment, timedelta(days=days), tenant=tenant)

@@ -14,7 +14,6 @@ TAX: Final = "tax"
 CREDIT: Final = "credit"
 FEE: Final = "fee"
 ROUNDING: Final = "rounding"  # what the provider itself calls rounding
-LINE_KINDS: Final[tuple[str, ...]] = (*LEAVES, TAX, CREDIT, FEE, ROUNDING)
 
 BillFormat = Literal["openai_usage", "openai_costs", "anthropic_usage", "anthropic_costs", "focus", "aws_cur", "vertex"]
 BILL_FORMATS: Final[tuple[BillFormat, ...]] = (

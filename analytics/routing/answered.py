@@ -1,17 +1,33 @@
 """Answers by target, and prefix cache hits over time, both in one pass over a scope's requests or hours."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from analytics.queries import query
-from analytics.routing.hits import PrefixHits
 from analytics.routing.use import Use, UseLine
 from analytics.rows import number_of, text_of
 from analytics.scope import Scope
 from backends.store.client import Row, StoreClient
 
 _MOST_LINES: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHits:
+    """One pool in one step. `share` is `None` if no input was reported."""
+
+    step: datetime
+    pool: str
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of prompt tokens that a cache had, 0 to 1."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
 
 
 def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...], tuple[PrefixHits, ...]]:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from analytics.routing.answered import read_answered
-from analytics.routing.hits import PrefixHits
+from analytics.routing.answered import PrefixHits, read_answered
 from analytics.routing.regret import Decision, PolicyRegret, regret_by_pool, worst_decisions
 from analytics.routing.tries import Tries, read_tries
 from analytics.routing.use import UseLine

@@ -8,8 +8,7 @@ SELECT
     sum({{cached_sum}}) AS cached_sum,
     sum({{output_sum}}) AS output_sum,
     sum(ifNull(gpu_prefill_ns, 0)) AS prefill_sum,
-    sum(ifNull(gpu_decode_ns, 0)) AS decode_sum,
-    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum
+    sum(ifNull(gpu_decode_ns, 0)) AS decode_sum
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

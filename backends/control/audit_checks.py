@@ -55,29 +55,17 @@ def check_audit(
         in_sink = list(check_sink(sink, keys, data, reports, accepted_ends(reports), is_shared=is_shared))
     here = {report.chain for report in reports}
     elsewhere = [one for one in in_sink if is_shared and one.fault is None and one.chain not in here]
-    places = [_shown(report) for report in reports]
-    faults = [report.fault for report in reports if report.fault is not None]
+    places = list(map(_shown, reports))
+    faults = [report.fault for report in reports]
     if database is not None:
         vouching = compare_database(database, [*reports, *elsewhere])
         if not vouching.vouched and DirectoryPlace(audit_root(data) / WITNESS).is_written():
             vouching = replace(vouching, is_starting=True)
-        vouched = max(vouching.vouched, default=0)
-        places.append(
-            {
-                "place": DATABASE,
-                "entries": vouching.rows.entries,
-                "last": vouching.rows.last,
-                "vouched_upto": vouched,
-                "erased": vouching.rows.erased,
-                "notes": [],
-                "fault": _told(vouching.fault),
-            }
-        )
-        faults += [vouching.fault] if vouching.fault is not None else []
-    for report in in_sink:
-        places.append(_shown(report))
-        faults += [report.fault] if report.fault is not None else []
-    return AuditFindings(places, faults)
+        places.append(_shown_database(vouching))
+        faults.append(vouching.fault)
+    places.extend(map(_shown, in_sink))
+    faults += [report.fault for report in in_sink]
+    return AuditFindings(places, [fault for fault in faults if fault is not None])
 
 
 def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
@@ -234,3 +222,16 @@ def _told(fault: Fault | None) -> dict[str, Any] | None:
     if fault is None:
         return None
     return {"place": fault.place, "segment": fault.segment, "entry": fault.entry, "what": fault.what}
+
+
+def _shown_database(vouching: Vouching) -> dict[str, Any]:
+    """Return the database's chain as a place, as `_shown` returns a chain of files."""
+    return {
+        "place": DATABASE,
+        "entries": vouching.rows.entries,
+        "last": vouching.rows.last,
+        "vouched_upto": max(vouching.vouched, default=0),
+        "erased": vouching.rows.erased,
+        "notes": [],
+        "fault": _told(vouching.fault),
+    }

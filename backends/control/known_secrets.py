@@ -102,33 +102,46 @@ def accept_secrets(
         raise ConfigurationError(f"{unknown[0]!r} is not a secret that is remembered; there are: {', '.join(DEPENDS)}")
     with database.session() as session:
         known, needed = _known(session), _needed(session)
-        changed = [
-            name
-            for name in DEPENDS
-            if name in names and (known[name] not in _fingerprints(secrets, name) if name in known else name in needed)
-        ]
+        changed = [name for name in DEPENDS if name in names and _differs(secrets, name, known, needed)]
         if not changed:
             raise ConfigurationError("these secrets are the ones that the control database knows; nothing to accept")
         begin_change(session, author, "secret.accept", ",".join(changed), {"names": changed, "reason": reason})
         if AUDIT_SIGNING_KEY in changed or FORMER_KEYS_FILE in changed:
-            # What the database knows, by the order of whoever accepts; a start never takes keys from it.
-            rows = [session.get(KnownSecret, name) for name in (FORMER_KEYS_FILE, AUDIT_SIGNING_KEY)]
-            secrets.replace(FORMER_KEYS_FILE, "".join(row.public for row in rows if row is not None).strip())
+            _keep_former_keys(session, secrets)
             changed = [*(name for name in changed if name != FORMER_KEYS_FILE), FORMER_KEYS_FILE]
-        for name in changed:
-            if not _fingerprints(secrets, name):
-                secrets.get_or_create(name)
-            row = session.get(KnownSecret, name)
-            if row is not None:
-                session.delete(row)
-        session.flush()
-        _remember(session, secrets, changed)
+        _replace(session, secrets, changed)
     told = {name: DEPENDS[name] for name in changed if name in names}
     if AUDIT_SIGNING_KEY in told and AUDIT_SIGNING_KEY in known:
         told[AUDIT_SIGNING_KEY] = (
             "the audit log goes on under another key; the former public key is kept for verification"
         )
     return told
+
+
+def _differs(secrets: SecretFiles, name: str, known: Mapping[str, str], needed: Collection[str]) -> bool:
+    """Return whether a secret is another than the database knows, or is one that it needs and does not know."""
+    return known[name] not in _fingerprints(secrets, name) if name in known else name in needed
+
+
+def _keep_former_keys(session: Session, secrets: SecretFiles) -> None:
+    """Write the public keys that the database knows into the file of former keys.
+
+    By the order of whoever accepts: a start never takes keys from the database.
+    """
+    rows = [session.get(KnownSecret, name) for name in (FORMER_KEYS_FILE, AUDIT_SIGNING_KEY)]
+    secrets.replace(FORMER_KEYS_FILE, "".join(row.public for row in rows if row is not None).strip())
+
+
+def _replace(session: Session, secrets: SecretFiles, changed: Collection[str]) -> None:
+    """Remember these secrets in place of what the database knows, and make those that are missing."""
+    for name in changed:
+        if not _fingerprints(secrets, name):
+            secrets.get_or_create(name)
+        row = session.get(KnownSecret, name)
+        if row is not None:
+            session.delete(row)
+    session.flush()
+    _remember(session, secrets, changed)
 
 
 def note_sealing_key(session: Session, key_id: str, at: datetime) -> None:

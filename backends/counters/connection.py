@@ -3,8 +3,11 @@ better.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -12,11 +15,12 @@ from redis.exceptions import TimeoutError as SocketTimeout
 
 from backends.counters.address import CountersAddress
 from backends.counters.primary import Primary
-from backends.counters.script import batch_script
 from contracts.errors import CountersForeign, CountersSilent, CountersUnavailable
 
 _log = logging.getLogger(__name__)
 
+# The script is made of one file a noun; each uses what stands before it.
+_PARTS: Final = ("exact", "gateways", "sliding", "open", "places", "escrow", "batch")
 _KEEPS_ALL: Final = "noeviction"
 _MOST_PATIENCE: Final = 8  # times the first: each try after one without an answer waits twice as long
 _CONFIRMED_SHARE: Final = 0.6  # of the patience, for replicas
@@ -138,6 +142,14 @@ class CountersConnection:
     async def close(self) -> None:
         """Close the connection."""
         await self._primary.close()
+
+
+@cache
+def batch_script() -> tuple[bytes, str]:
+    """Return the script that counts, and the digest that Redis calls it by once it was sent."""
+    folder = files("backends.counters")
+    source = "\n".join(folder.joinpath(f"{part}.lua").read_text() for part in _PARTS).encode()
+    return source, hashlib.sha1(source, usedforsecurity=False).hexdigest()
 
 
 def _first_line(error: ResponseError) -> str:

@@ -1,6 +1,7 @@
 """Parse and check a target's `discover` setting: a file, a DNS SRV name, or a Kubernetes resource."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,27 +59,47 @@ Source = FileSource | DnsSource | KubernetesSource | InferencePoolSource
 def parse_source(text: str) -> Source:
     """Return what a text names. Raises ConfigurationError naming the text and the forms there are."""
     kind, _, rest = text.partition(":")
-    if kind == "file" and rest:
-        path = Path(rest)
-        if not path.is_absolute():
-            raise ConfigurationError(f"discover names the file {rest!r}, which is not absolute; give file:/PATH")
-        return FileSource(path)
-    if kind == "dns" and rest.startswith("//"):
-        server, slash, name = rest[2:].partition("/")
-        if slash and _SRV_NAME.fullmatch(name):
-            return DnsSource(name, parse_endpoint(server, _DNS_PORT))
-    elif kind == "dns" and _SRV_NAME.fullmatch(rest):
-        return DnsSource(rest)
-    if kind == "kubernetes":
-        place, _, port = rest.partition(":")
-        namespace, _, service = place.partition("/")
-        if _NAME.fullmatch(namespace) and _NAME.fullmatch(service) and (not port or _NAME.fullmatch(port)):
-            return KubernetesSource(namespace, service, port)
-    if kind == "inferencepool":
-        namespace, _, name = rest.partition("/")
-        if _NAME.fullmatch(namespace) and _NAME.fullmatch(name):
-            return InferencePoolSource(namespace, name)
-    raise ConfigurationError(f"discover is {text!r}; give {_FORMS}")
+    read = _READERS.get(kind)
+    source = None if read is None else read(rest)
+    if source is None:
+        raise ConfigurationError(f"discover is {text!r}; give {_FORMS}")
+    return source
+
+
+def _file(rest: str) -> Source | None:
+    if not rest:
+        return None
+    path = Path(rest)
+    if not path.is_absolute():
+        raise ConfigurationError(f"discover names the file {rest!r}, which is not absolute; give file:/PATH")
+    return FileSource(path)
+
+
+def _dns(rest: str) -> Source | None:
+    if not rest.startswith("//"):
+        return DnsSource(rest) if _SRV_NAME.fullmatch(rest) else None
+    server, slash, name = rest[2:].partition("/")
+    return DnsSource(name, parse_endpoint(server, _DNS_PORT)) if slash and _SRV_NAME.fullmatch(name) else None
+
+
+def _kubernetes(rest: str) -> Source | None:
+    place, _, port = rest.partition(":")
+    namespace, _, service = place.partition("/")
+    is_sound = _NAME.fullmatch(namespace) and _NAME.fullmatch(service) and (not port or _NAME.fullmatch(port))
+    return KubernetesSource(namespace, service, port) if is_sound else None
+
+
+def _inference_pool(rest: str) -> Source | None:
+    namespace, _, name = rest.partition("/")
+    return InferencePoolSource(namespace, name) if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else None
+
+
+_READERS: Final[Mapping[str, Callable[[str], Source | None]]] = {
+    "file": _file,
+    "dns": _dns,
+    "kubernetes": _kubernetes,
+    "inferencepool": _inference_pool,
+}
 
 
 def check_source(spec: TargetSpec) -> None:

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 import pynvml
@@ -54,17 +55,18 @@ def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | 
     named = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return usable
-    found = []
-    for part in filter(None, (part.strip() for part in named.split(","))):
-        if part.lower() in _NONE:
-            break
-        whole = [one for one in usable if one.parent is None and str(one.index) == part]
-        match = whole or [one for one in usable if one.uuid.startswith(part) and not part.isdigit()]
-        if len(match) != 1:
-            have = ", ".join(f"{one.index}: {one.uuid}" for one in usable) or "none"
-            raise ConfigurationError(f"CUDA_VISIBLE_DEVICES names {part!r}, which is no GPU here; there are: {have}")
-        found.append(match[0])
-    return found
+    parts = filter(None, (part.strip() for part in named.split(",")))
+    return [_selected(part, usable) for part in takewhile(lambda part: part.lower() not in _NONE, parts)]
+
+
+def _selected(part: str, usable: Sequence[DeviceIdentity]) -> DeviceIdentity:
+    """Return the GPU of a number, or of the beginning of a UUID. Raise ConfigurationError if it is not just one."""
+    whole = [one for one in usable if one.parent is None and str(one.index) == part]
+    match = whole or [one for one in usable if one.uuid.startswith(part) and not part.isdigit()]
+    if len(match) != 1:
+        have = ", ".join(f"{one.index}: {one.uuid}" for one in usable) or "none"
+        raise ConfigurationError(f"CUDA_VISIBLE_DEVICES names {part!r}, which is no GPU here; there are: {have}")
+    return match[0]
 
 
 def _nvidia() -> GpuReader:

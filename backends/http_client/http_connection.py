@@ -2,17 +2,17 @@
 
 import asyncio
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
 import httptools
 
-from backends.http_client.asker import Asker
-from backends.http_client.chunk_taker import ChunkTaker
 from backends.http_client.http_head import LastHead
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_timeouts import Timeouts
 from backends.network.tls import tls_refusal
+from backends.processes.native import mypyc_attr
 from contracts.errors import UpstreamBroken, UpstreamTimeout
 
 # News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
@@ -27,6 +27,34 @@ _MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
 
 class StaleConnection(UpstreamBroken):
     """The target had closed an idle connection before the request reached it: it may be sent again."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests ask, too
+class Asker(ABC):
+    """Has sent a request. It is a class, whose methods machine code finds sooner than a protocol's (decision 0071)."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def reply_ended(self, error: Exception | None) -> None:
+        """Note, once, that the reply has ended: well, or with what went wrong.
+
+        An UpstreamError is the server's fault. Anything else was raised where the reply was taken, and is ours.
+        """
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests bring their own
+class ChunkTaker:
+    """Takes a chunked body chunk by chunk, each complete with its framing.
+
+    A class where a callable would do: what calls it for every chunk of every stream calls it by its place.
+    """
+
+    __slots__ = ()
+
+    def take(self, framed: bytes) -> bool:
+        """Take a chunk; return whether it was. False: it is another than is known here, and comes as any does."""
+        return False
 
 
 class Receiver(Protocol):

@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from backends.http_client.asker import Asker
-from backends.http_client.http_connection import Connection, Receiver, StaleConnection
+from backends.http_client.http_connection import Asker, Connection, Receiver, StaleConnection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_timeouts import Timeouts
 from backends.network.tls import TlsFiles, client_tls, tls_refusal

@@ -172,18 +172,25 @@ def _merge(known: dict[str, Any], more: dict[str, Any], *, numbers: bool = True)
             # Mistral's reasoning models send the parts of a content, and then plain text.
             parts = [{"type": "text", "text": value}] if isinstance(value, str) else value
             known[name] = _extended(before, parts, name, numbers=numbers) if isinstance(parts, list) else value
-        elif isinstance(before, str) and isinstance(value, str):
-            if name in _NAMES:
-                known[name] = before or value
-            elif name != "name" or value != before:  # some servers repeat a function's name, a few send it in pieces
-                known[name] = before + value
         elif isinstance(before, dict) and isinstance(value, dict):
             _merge(before, value, numbers=numbers)
-        elif name == "content" and isinstance(before, str) and isinstance(value, list):
-            first = [{"type": "text", "text": before}] if before else []
-            known[name] = _extended(first, value, name, numbers=numbers)
+        elif isinstance(before, str):
+            known[name] = _continued(before, value, name, numbers=numbers)
         else:
             known[name] = value
+
+
+def _continued(before: str, value: Any, name: str, *, numbers: bool) -> Any:
+    """Return what a text becomes by what a chunk has in its place."""
+    if isinstance(value, str):
+        if name in _NAMES:
+            return before or value
+        # Some servers repeat a function's name, a few send it in pieces.
+        return before if name == "name" and value == before else before + value
+    if name == "content" and isinstance(value, list):
+        first = [{"type": "text", "text": before}] if before else []
+        return _extended(first, value, name, numbers=numbers)
+    return value
 
 
 def _extended(known: list[Any], more: list[Any], name: str, *, numbers: bool) -> list[Any]:

@@ -7,10 +7,9 @@ client's, the operating system's) is found by following what each was raised fro
 import json
 import re
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from time import time
-from typing import Any, Final
+from typing import Final
 
+from backends.http_client.retry_after import retry_after_seconds
 from contracts.errors import (
     ConnectTimeout,
     TargetMisconfigured,
@@ -26,7 +25,6 @@ from contracts.errors import (
 )
 
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a provider limits our rate and does not say for how long
-_LONGEST_WAIT_SECONDS: Final = 86_400.0
 _MAX_MESSAGE: Final = 500
 _OVERLOADED: Final = frozenset({503, 529})
 _NOT_FOUND: Final = "upstream_not_found"
@@ -71,6 +69,22 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
             code="unsupported_image_url",
             param="messages",
         )
+    own = _of_our_setup(kinds, below, text, chain, model)
+    if own is not None:
+        return own
+    has_bad_key = status in (401, 403) or any(word in text.lower() for word in _BAD_KEY)
+    if has_bad_key or kinds & {"AuthenticationError", "PermissionDeniedError"}:
+        return TargetMisconfigured("the provider refused the credentials", code="upstream_credentials_refused")
+    refused = _of_its_answer(kinds, said, chain)
+    if refused is not None:
+        return refused
+    return _of_its_own(kinds | below, status, said, chain)
+
+
+def _of_our_setup(
+    kinds: set[str], below: set[str], text: str, chain: list[BaseException], model: str
+) -> TollkeeperError | None:
+    """Return what a call failed by before any provider was asked; `None` if that is not why it failed."""
     if "EgressRefused" in below:
         return TargetMisconfigured(
             "the provider host may not reach where this call leads: no target names it, or it is an inward address "
@@ -86,9 +100,11 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
         return UnsupportedParameter(
             f"{model[:100]!r} has nothing for this endpoint", code="unsupported_operation", param="model"
         )
-    has_bad_key = status in (401, 403) or any(word in text.lower() for word in _BAD_KEY)
-    if has_bad_key or kinds & {"AuthenticationError", "PermissionDeniedError"}:
-        return TargetMisconfigured("the provider refused the credentials", code="upstream_credentials_refused")
+    return None
+
+
+def _of_its_answer(kinds: set[str], said: str, chain: list[BaseException]) -> TollkeeperError | None:
+    """Return what a provider refused a call by, where that has a class of its own; `None`: it has none."""
     if "PaymentRequiredError" in kinds:
         return TargetMisconfigured("the provider wants to be paid first", code="upstream_payment_required")
     if "NotFoundError" in kinds:
@@ -99,7 +115,7 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
             "the provider is limiting the rate",
             retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
         )
-    return _of_its_own(kinds | below, status, said, chain)
+    return None
 
 
 def _of_its_own(kinds: set[str], status: int | None, said: str, chain: list[BaseException]) -> TollkeeperError:
@@ -157,22 +173,10 @@ def _wait(chain: list[BaseException]) -> float | None:
     for one in chain:
         for holder in (getattr(one, "litellm_response_headers", None), getattr(one, "response", None)):
             headers = getattr(holder, "headers", holder)
-            if isinstance(headers, Mapping) and (wait := _seconds(headers.get("retry-after"))) is not None:
+            stated = headers.get("retry-after") if isinstance(headers, Mapping) else None
+            if isinstance(stated, str) and (wait := retry_after_seconds(stated)) is not None:
                 return wait
     return None
-
-
-def _seconds(stated: Any) -> float | None:
-    if not isinstance(stated, str):
-        return None
-    try:
-        seconds = float(stated)
-    except ValueError:
-        try:
-            seconds = max(0.0, parsedate_to_datetime(stated).timestamp() - time())
-        except ValueError:
-            return None
-    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None
 
 
 def _unsupported(text: str, model: str) -> TollkeeperError:

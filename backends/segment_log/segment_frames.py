@@ -20,7 +20,6 @@ HEADER: Final = struct.Struct("<IIQQII")  # two constants, number, tag, payload 
 HEADER_BYTES: Final = HEADER.size
 _PLAIN: Final = struct.Struct("<II")  # the last two, which were the whole header
 _PLAIN_BYTES: Final = _PLAIN.size
-_NUMBER_BYTES: Final = HEADER_BYTES - _PLAIN_BYTES
 _IS_ADLER: Final = 1 << 31  # in the length; without it the checksum is a CRC-32 of length and payload
 # As an entry of before: 16 bytes follow. Their Adler-32 is at most 16 + 16 * 255 in its lower half, never 0xB7F3.
 _FIRST: Final = 16 | _IS_ADLER

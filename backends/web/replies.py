@@ -1,6 +1,7 @@
 """Error responses in OpenAI's format, also for errors of FastAPI and the database."""
 
 import logging
+import math
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -54,7 +55,7 @@ def error_reply(error: TollkeeperError) -> JSONResponse:
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if error.retry_after_seconds is not None:
-        headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     return JSONResponse({"error": body}, status_code=error.status, headers=headers)
 
 

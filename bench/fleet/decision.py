@@ -18,9 +18,8 @@ from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, Targe
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
-from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
-from gateway.limits.reservation import Reservation, take
+from gateway.limits.reservation import Grant, Reservation, take
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState

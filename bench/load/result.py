@@ -61,7 +61,6 @@ class LoadResult(msgspec.Struct, frozen=True):
     measured_reads: int = 0  # that brought at least one chunk
     ttft_us: Quantiles | None = None
     jitter_us: Quantiles | None = None
-    transit_us: Quantiles | None = None
 
 
 def parse_result(output: str) -> LoadResult:

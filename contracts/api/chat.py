@@ -163,6 +163,12 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
         return self.stream is True
 
     @property
+    def wants_usage(self) -> bool:
+        """Return whether the caller wants the usage chunk at a stream's end."""
+        options = self.stream_options
+        return options is not None and options.include_usage is True
+
+    @property
     def stated_limits(self) -> tuple[int, ...]:
         """Return what the caller says of the most tokens one choice may have, in whichever fields."""
         return () if self.max_tokens is None else (self.max_tokens,)
@@ -222,6 +228,11 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     dropped: tuple[str, ...] = ()
     unless_dropped: InvalidRequest | None = None
     chat_fields: dict[str, msgspec.Raw] | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Return that no usage chunk is wanted: the other API has its own place for usage, and no chunks of a chat."""
+        return False
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

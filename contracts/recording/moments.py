@@ -1,10 +1,15 @@
-"""Moments as integers: Unix nanoseconds of a UTC datetime, exactly."""
+"""Moments: now in UTC, and as integers, Unix nanoseconds of a UTC datetime, exactly."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def utc_now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
 
 
 def unix_ns(moment: datetime) -> int:

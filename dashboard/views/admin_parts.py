@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import TollkeeperError
 from dashboard import controls
-from dashboard.control_plane import path_segment
 from dashboard.formats import Formats
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import show_table

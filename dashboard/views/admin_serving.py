@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import InvalidRequest
 from contracts.serving.pool_choices import POLICY_NAMES, TARGET_KINDS
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel, show_table
 from dashboard.states import escaped

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.control import Role
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import panel
 from dashboard.states import escaped

@@ -13,6 +13,7 @@ from analytics.prices.card_list import card_list
 from contracts.pricing.money import usd
 from dashboard import address
 from dashboard.controls import segmented
+from dashboard.formats import hundredths
 from dashboard.money_column import Money
 from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, show_figures, show_table
@@ -137,7 +138,7 @@ def _groups(visit: Visit) -> None:
                     "Sessions": one.sessions,
                     "Turns": one.turns,
                     "Prompt tokens": one.input_tokens,
-                    "Cached": _percent(one.cached_tokens / one.input_tokens if one.input_tokens else None),
+                    "Cached": hundredths(one.cached_tokens / one.input_tokens if one.input_tokens else None),
                     "Output tokens": one.output_tokens,
                 }
                 for one in groups
@@ -204,7 +205,7 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
                     "Subagents": one.subagents,
                     "Failed": one.failed,
                     "Prompt tokens": one.input_tokens,
-                    "Cached": _percent(one.cached_share),
+                    "Cached": hundredths(one.cached_share),
                     "No price": one.unpriced,
                     "Models": ", ".join(one.models),
                 }
@@ -232,10 +233,6 @@ def _choose(table: str, sessions: Sequence[Session]) -> None:
     if rows and rows[0] < len(sessions):
         one = sessions[rows[0]]
         address.change({"session": one.id, "of_key": one.key_id, "of_tenant": one.tenant})
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _tool_calls() -> Any:

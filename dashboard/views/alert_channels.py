@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.rules.alert_channels import CHANNEL_KINDS, traits_of
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
 from dashboard.forms import outcome
 from dashboard.panels import note, panel, show_table

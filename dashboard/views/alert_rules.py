@@ -6,9 +6,9 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.rules.alerts import PLATFORM_KINDS, RULE_KINDS, RuleKind, settings_of
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import note, panel, show_table
 from dashboard.table import Table

@@ -6,8 +6,8 @@ from typing import Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import show_table
 from dashboard.table import Table

@@ -8,9 +8,9 @@ from typing import Any, Final
 import streamlit as st
 
 from analytics.alerts.raised import AlertFacts, raised_alerts
+from backends.http_client.control_plane import path_segment
 from dashboard import address
 from dashboard.address import page_link
-from dashboard.control_plane import path_segment
 from dashboard.controls import toggle
 from dashboard.formats import UNKNOWN
 from dashboard.forms import outcome

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.rules.limits import BUDGET_LEVELS, PERIODS
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.visit import Visit
 

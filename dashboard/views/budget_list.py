@@ -9,10 +9,10 @@ import streamlit as st
 
 from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
+from backends.http_client.control_plane import path_segment
 from contracts.access.person import person_of
 from contracts.rules.rule_words import exact_text
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
 from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
 from dashboard.states import escaped

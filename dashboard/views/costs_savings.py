@@ -8,7 +8,7 @@ from analytics.asked_at import AskedAt
 from analytics.attribution.saved import SavedReport, saved_report
 from analytics.cost.drill import CostPlace, CostRange, question_of
 from analytics.prices.card_list import CardList, card_list
-from analytics.recommendations.listing import recommended
+from analytics.recommendations.reading import recommended
 from contracts.pricing.money import usd
 from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table

@@ -8,6 +8,7 @@ import streamlit as st
 from analytics.gpu.load import EngineLoad, Load, LoadPoint
 from analytics.gpu.sensors import Device, Sensors, SensorSeries
 from dashboard import charts
+from dashboard.formats import hundredths
 from dashboard.panels import Figure, note, panel, show_chart, show_table
 from dashboard.table import Table
 from dashboard.theme import GROUP_COLORS
@@ -35,14 +36,14 @@ _LOADS: Final[tuple[tuple[str, str, str, Reading, str], ...]] = (
         "kv",
         "KV cache in use",
         "% of blocks",
-        lambda point: _percent(point.kv_share),
+        lambda point: hundredths(point.kv_share),
         "KV cache blocks used by requests, averaged over the steps. Near 100 %, requests are preempted.",
     ),
     (
         "hits",
         "Prefix hits",
         "% of prompt tokens",
-        lambda point: _percent(point.prefix_hits),
+        lambda point: hundredths(point.prefix_hits),
         "Prompt tokens found in the prefix cache, over all prompt tokens.",
     ),
     (
@@ -55,12 +56,12 @@ _LOADS: Final[tuple[tuple[str, str, str, Reading, str], ...]] = (
 )
 
 _SENSORS: Final[tuple[tuple[str, str, str, Callable[[Sensors], float | None]], ...]] = (
-    ("sm", "SM activity", "% of time", lambda one: _percent(one.sm)),
-    ("dram", "DRAM activity", "% of time", lambda one: _percent(one.dram)),
+    ("sm", "SM activity", "% of time", lambda one: hundredths(one.sm)),
+    ("dram", "DRAM activity", "% of time", lambda one: hundredths(one.dram)),
     ("power_watts", "Power", "W", lambda one: one.power_watts),
     ("memory_used_bytes", "Memory in use", "GiB", lambda one: _gib(one.memory_used_bytes)),
     ("temperature_celsius", "Temperature", "°C, highest", lambda one: one.temperature_celsius),
-    ("kernel", "Kernel activity", "% of time", lambda one: _percent(one.kernel)),
+    ("kernel", "Kernel activity", "% of time", lambda one: hundredths(one.kernel)),
 )
 _SENSOR_HELP: Final[Mapping[str, str]] = {
     "sm": "Share of time in which a streaming multiprocessor had a warp, over all of them (DCGM's SM activity).",
@@ -202,10 +203,6 @@ def _sensor_line(device: Device, reading: Callable[[Sensors], float | None], col
 def _short(name: str) -> str:
     """Keep a name's two ends: UUIDs differ there."""
     return name if len(name) <= 22 else f"{name[:12]}…{name[-8:]}"
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else share * 100
 
 
 def _gib(size: float | None) -> float | None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from analytics.asked_at import AskedAt
 from analytics.prices.card_list import CardList, card_list
-from analytics.recommendations.listing import recommended
+from analytics.recommendations.reading import recommended
 from contracts.control import Role
 from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard.forms import show_refusal

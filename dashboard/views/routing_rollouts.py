@@ -9,8 +9,8 @@ from typing import Any, Final
 import streamlit as st
 
 from analytics.comparison.arms import ReportLine, RolloutReport
+from backends.http_client.control_plane import path_segment
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.panels import Figure, contained, note, panel, show_figures, show_table
 from dashboard.rollout_reports import compared_arms
 from dashboard.slow_answers import Pending

@@ -10,6 +10,7 @@ from analytics.routing.regret import Decision, PolicyRegret
 from analytics.routing.shares import EntryShare
 from analytics.routing.targets import TargetLine
 from dashboard.charts import group_name
+from dashboard.formats import hundredths
 from dashboard.gateway_state import GatewayState
 from dashboard.table import Table
 
@@ -86,11 +87,11 @@ def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone:
             row["State"] = _state(name, line.target, state, zone)
         row |= {
             "Requests": line.use.requests,
-            "Of its pool": _percent(line.pool_share),
-            "Errors": _percent(line.use.error_share),
+            "Of its pool": hundredths(line.pool_share),
+            "Errors": hundredths(line.use.error_share),
             "Failed attempts": line.failed_tries,
             "Most frequent error": line.commonest_error,
-            "Prefix hits": _percent(line.use.cached_share),
+            "Prefix hits": hundredths(line.use.cached_share),
             "Mean TTFT": None if line.use.mean_ttft_ns is None else line.use.mean_ttft_ns / 1e6,
         }
         if state is not None:
@@ -116,10 +117,10 @@ def shares_frame(shares: Iterable[EntryShare]) -> Table:
                 "Leads to": group_name(one.name),
                 "Role in route": one.role,
                 "Weight": one.weight,
-                "Configured": _percent(one.stated_share),
-                "Taken": _percent(one.taken_share),
+                "Configured": hundredths(one.stated_share),
+                "Taken": hundredths(one.taken_share),
                 "Requests": one.use.requests,
-                "Errors": _percent(one.use.error_share),
+                "Errors": hundredths(one.use.error_share),
                 "Condition": one.condition,
             }
             for one in shares
@@ -203,7 +204,3 @@ def circuit_words(name: str, state: GatewayState, zone: ZoneInfo) -> str:
     first = away.why if opened is None else opened.why
     probe = f"; next probe in {away.seconds:.0f} s" if away.seconds else "; a probe is due"
     return f"circuit open{since}: {first or 'failures'}{probe}"
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

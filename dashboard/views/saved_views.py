@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
+from backends.http_client.control_plane import path_segment
 from contracts.control import VIEW_PARAMETERS
 from dashboard import address
-from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.panels import contained
 from dashboard.states import escaped

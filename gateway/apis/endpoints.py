@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -37,7 +37,6 @@ from gateway.request.dispatch import Dispatcher
 from gateway.wire.error_answer import send_error
 from gateway.wire.exchange import REQUEST_ID, Exchange, Headers, Serving
 from gateway.wire.public_errors import public_error
-from gateway.wire.serving_tasks import ServingTasks
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +66,25 @@ _MORE: Final = {
     "/v1/batches": ("GET and POST /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/cancel"),
 }
 _RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted one soon
+
+
+class ServingTasks:
+    """The tasks that answer requests: each is known until its end, also when its client has left."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, serving: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run a coroutine in a task."""
+        task = asyncio.get_running_loop().create_task(serving)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def settled(self) -> None:
+        """Wait for every task in progress."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class Endpoints:

@@ -15,10 +15,9 @@ from gateway.apis.native.reading import NativeReading
 from gateway.apis.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.limits.headers import OwnNames
-from gateway.replies.chat_reply import ChatReply
 from gateway.replies.completion_reply import CompletionReply
 from gateway.replies.embedding_reply import EmbeddingReply
-from gateway.replies.reply import Reply, ReplyFacts
+from gateway.replies.reply import ChatReply, Reply, ReplyFacts
 from gateway.replies.rerank_reply import RerankReply, ScoreReply
 from gateway.wire.exchange import Exchange
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contracts.api.chat import TranslatedChat
+from contracts.api.json_names import has_repeated_names
 from contracts.errors import ClientGone, Shutdown
 from contracts.metering.usage import Usage
 from contracts.serving.caching import CachePolicy
@@ -19,15 +20,14 @@ from gateway.cache.fingerprint import (
     Contexts,
     Fingerprint,
     fingerprint,
-    has_repeated_names,
     share_of,
 )
 from gateway.cache.flights import Flights, Landing
 from gateway.cache.kept_answer import KeptAnswer, UnreadableAnswer, pack_answer, unpack_answer
 from gateway.cache.lookup import CacheLookup
 from gateway.cache.pricing import price_hit
-from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Grant
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.charges.settlement import Settlement

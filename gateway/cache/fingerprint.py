@@ -1,6 +1,5 @@
 """The cache key of a request: a hash of everything that its answer depends on."""
 
-import json
 import re
 from hashlib import blake2b
 from typing import Any, Final
@@ -72,18 +71,6 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
         return None
 
 
-def has_repeated_names(body: bytes) -> bool:
-    """Return whether an object in a JSON text has a name twice: readers differ in which of the two holds.
-
-    An answer to such a request must not be kept: it may be the one to what others do not read in it.
-    """
-    try:
-        json.loads(body, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        return True
-    return False
-
-
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
     """Return what stands behind a model's name: which model, asked for how. Replicas of the same are no difference.
 
@@ -149,11 +136,6 @@ class Contexts:
             plain = [sorted(fact) if isinstance(fact, frozenset) else fact for fact in facts]
             found = self._known[name] = Context(served, *plain)
         return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name is given twice")
 
 
 def _served_at(target: TargetSpec) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from contracts.serving.caching import CachePolicy
 from gateway.cache.cache_control import CacheWish
 from gateway.cache.fingerprint import Fingerprint
 from gateway.cache.flights import Flight
-from gateway.limits.grant import Grant
+from gateway.limits.reservation import Grant
 from gateway.replies.answer_copy import AnswerCopy
 
 

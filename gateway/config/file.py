@@ -45,12 +45,16 @@ from gateway.config.entries import (
     ConfiguredPool,
     ConfiguredPrice,
 )
-from gateway.config.failures import build_playbooks, pool_failures
-from gateway.config.guardrails import build_guardrails
-from gateway.config.mcp import build_mcp_servers, build_tool_rules
-from gateway.config.rollouts import build_rollouts
-from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
+from gateway.config.sections import (
+    build_guardrails,
+    build_mcp_servers,
+    build_playbooks,
+    build_rollouts,
+    build_routes,
+    build_tool_rules,
+    pool_failures,
+)
 from gateway.config.suggestions import did_you_mean, known_fields
 from gateway.config.targets import resolve_key
 
@@ -59,6 +63,19 @@ _SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "
 _SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
 log = logging.getLogger(__name__)
+# Each section whose entries have names, with the kind and the field of the name.
+_NAMED_SECTIONS: Final = (
+    ("pools", "pool", "name"),
+    ("models", "model", "name"),
+    ("routes", "route", "name"),
+    ("rollouts", "rollout", "name"),
+    ("guardrails", "guardrail", "name"),
+    ("mcp_servers", "MCP server", "name"),
+    ("tool_rules", "tool rule", "name"),
+    ("playbooks", "playbook of", "provider"),
+    ("prices", "price version", "version"),
+    ("tenants", "tenant", "id"),
+)
 
 
 class FileSource:
@@ -232,16 +249,8 @@ def _unservable(parsed: ConfigurationFile, has_callers: bool) -> Iterator[tuple[
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
     """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
     lists: list[tuple[Place, str, list[str]]] = [
-        (("pools",), "pool", [pool.name for pool in parsed.pools]),
-        (("models",), "model", [model.name for model in parsed.models]),
-        (("routes",), "route", [route.name for route in parsed.routes]),
-        (("rollouts",), "rollout", [rollout.name for rollout in parsed.rollouts]),
-        (("guardrails",), "guardrail", [one.name for one in parsed.guardrails]),
-        (("mcp_servers",), "MCP server", [one.name for one in parsed.mcp_servers]),
-        (("tool_rules",), "tool rule", [one.name for one in parsed.tool_rules]),
-        (("playbooks",), "playbook of", [playbook.provider for playbook in parsed.playbooks]),
-        (("prices",), "price version", [price.version for price in parsed.prices]),
-        (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
+        ((section,), kind, [getattr(one, field) for one in getattr(parsed, section)])
+        for section, kind, field in _NAMED_SECTIONS
     ]
     for number, pool in enumerate(parsed.pools):
         lists.append((("pools", number, "targets"), "target", [target.name for target in pool.targets]))

@@ -2,7 +2,6 @@
 user, and the address.
 """
 
-import hashlib
 import hmac
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from backends.control.admin_tokens import find_token, is_token_like
+from backends.control.admin_tokens import digest_of_token, find_token, is_token_like
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.saved_views import INSTALLATION
@@ -69,7 +68,7 @@ class TokenBook:
     """Knows tokens: the owner's by the digest of the installation's file, all others from the database, each time."""
 
     def __init__(self, owner_token: str, database: ControlDatabase, pepper: bytes) -> None:
-        self._owner = _digest(owner_token)
+        self._owner = digest_of_token(owner_token)
         self._database = database
         self._pepper = pepper
 
@@ -81,7 +80,7 @@ class TokenBook:
             raise AuthenticationFailed(
                 "no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token"
             )
-        if hmac.compare_digest(_digest(presented), self._owner):
+        if hmac.compare_digest(digest_of_token(presented), self._owner):
             return Bearer(_OWNER_NAME, Role.OWNER)
         if is_token_like(presented):
             with self._database.session() as session:
@@ -174,7 +173,3 @@ def _bearer_in(request: Request) -> Bearer:
     if not isinstance(found, Bearer):
         raise AuthenticationFailed("no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token")
     return found
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

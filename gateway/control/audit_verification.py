@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +22,7 @@ from backends.control.audit_checks import DATABASE, WITNESS, AuditFindings, chec
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
+from contracts.recording.moments import utc_now
 from gateway.control.access import Admin
 from gateway.control.fields import Resource
 
@@ -64,7 +65,7 @@ class AuditVerifier:
         self,
         database: ControlDatabase,
         data: Path,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         check: Callable[[Path, AuditKeys, ControlDatabase], AuditFindings] = check_audit,
         monotonic: Callable[[], float] = time.monotonic,
         leads: Callable[[], bool] = lambda: True,

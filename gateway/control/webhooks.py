@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from backends.channels.base import ChannelSettings
@@ -17,6 +17,7 @@ from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
 from contracts.errors import ConfigurationError, TollkeeperError
+from contracts.recording.moments import utc_now
 from contracts.rules.metrics import Metric
 from contracts.rules.rule_words import exact_text
 from contracts.rules.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
@@ -41,10 +42,6 @@ class _Delivery:
     body: bytes
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class WebhookDelivery:
     """Calls webhooks in the background, at public addresses and in the `inward` networks.
 
@@ -55,7 +52,7 @@ class WebhookDelivery:
         self,
         database: ControlDatabase,
         secret: bytes,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         timeout_seconds: float = _TIMEOUT_SECONDS,
         inward: tuple[Network, ...] = (),
         sealer: Sealer | None = None,

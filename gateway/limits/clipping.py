@@ -8,8 +8,8 @@ from contracts.errors import LimitExceeded
 from contracts.serving.configuration import ModelSpec
 from gateway.limits.counters.base import Counter, Shortage
 from gateway.limits.demand import CONCURRENCY, GPU, INPUT, PLACE, REQUESTS, Amounts, Rates
-from gateway.limits.grant import Grant
 from gateway.limits.limit_plan import Lines
+from gateway.limits.reservation import Grant
 from gateway.request.request_state import RequestState
 
 NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound

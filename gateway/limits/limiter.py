@@ -52,14 +52,12 @@ from gateway.limits.demand import (
     Rates,
 )
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
-from gateway.limits.estimates.output_estimates import OutputEstimator
-from gateway.limits.estimates.steady_estimates import SteadyEstimates
-from gateway.limits.grant import Grant, Size
+from gateway.limits.estimates.output_estimates import OutputEstimator, SteadyEstimates
 from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.limit_plan import LimitPlans, Lines
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
-from gateway.limits.reservation import Reservation, take, take_after_look, take_at_once
+from gateway.limits.reservation import Grant, Reservation, Size, take, take_after_look, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charges.charging import used_by
 from gateway.request.clock import Clock

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from backends.processes.native import mypyc_attr
 from gateway.limits.budgets.budget import BudgetCounter, reserve_each
 from gateway.limits.counters.base import Mark
 from gateway.limits.counters.sliding import settle_each, take_each
-from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
+from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, Rates, fits
+from gateway.limits.headers import Headers
 from gateway.limits.limit_plan import Lines
 
 
@@ -239,3 +242,22 @@ class Reservation:
                 counter.settle(mark, amounts[place], amounts[place], now_ns)
         self.portions.append(portion)
         return amounts
+
+
+class Grant(msgspec.Struct):
+    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
+
+    reservation: Reservation
+    rates: Rates
+    input_tokens: int
+    output_tokens: int  # reserved, over all choices
+    max_output: int | None = None
+    clipped_by: str = ""  # the rule that cut `max_output`
+    headers: Headers = ()
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How large a request is expected to be, in tokens."""
+
+    input_tokens: int
+    output_tokens: int

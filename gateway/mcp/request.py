@@ -120,16 +120,12 @@ def revision_of(exchange: Exchange, message: Message) -> str:
     """Return the revision that a message is to be answered by. Raise RpcFault if it is none."""
     header = exchange.header(b"mcp-protocol-version")
     stated = message.params.meta.get(VERSION_KEY)
-    if message.method == "initialize" and stated is None:
-        return LEGACY[0] if header not in LEGACY else header
-    if stated is None and header in LEGACY:
-        return header
-    if stated is None and not header:
-        return VERSION_WITHOUT_HEADER
+    if stated is None:
+        known = _by_header(header, message)
+        if known is not None:
+            return known
     if message.is_notification and header in VERSIONS:
         return header
-    if stated is None and header in VERSIONS:
-        raise RpcFault(400, INVALID_PARAMS, f"_meta has no {VERSION_KEY!r}, which every request has")
     version = header if stated is None else stated
     if not isinstance(version, str):
         raise RpcFault(400, INVALID_PARAMS, f"{VERSION_KEY!r} in _meta must be a string")
@@ -145,6 +141,22 @@ def revision_of(exchange: Exchange, message: Message) -> str:
     if version == MODERN:
         _check_modern(exchange, message)
     return version
+
+
+def _by_header(header: str, message: Message) -> str | None:
+    """Return the revision of a message that states none itself; `None` if the header has none that is known.
+
+    Raise RpcFault on a request of a revision whose requests state it.
+    """
+    if message.method == "initialize":
+        return header if header in LEGACY else LEGACY[0]
+    if header in LEGACY:
+        return header
+    if not header:
+        return VERSION_WITHOUT_HEADER
+    if header in VERSIONS and not message.is_notification:
+        raise RpcFault(400, INVALID_PARAMS, f"_meta has no {VERSION_KEY!r}, which every request has")
+    return None
 
 
 def check_origin(exchange: Exchange) -> None:

@@ -26,7 +26,7 @@ from contracts.errors import TollkeeperError
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.apis.batches.service import BatchService
-from gateway.apis.endpoints import Endpoints
+from gateway.apis.endpoints import Endpoints, ServingTasks
 from gateway.apis.files.kept_objects import KeptObjects
 from gateway.apis.gemini.operation import GENERATE_CONTENT
 from gateway.apis.gemini.resource import GEMINI_COUNTING, GeminiModels
@@ -48,7 +48,7 @@ from gateway.guardrails.means import Means
 from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.limits.queue.engine_rooms import EngineRooms
-from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.limits.queue.pool_queue import PoolQueues
 from gateway.mcp.resource import McpResource
 from gateway.mcp.servers import McpServers
 from gateway.observability.metrics.endpoint import MetricsEndpoint
@@ -87,7 +87,6 @@ from gateway.routing.semantic.service import SemanticService
 from gateway.wire.large_bodies import LargeBodies
 from gateway.wire.listener_context import ListenerContext
 from gateway.wire.server import HttpServer
-from gateway.wire.serving_tasks import ServingTasks
 
 _log = logging.getLogger(__name__)
 
@@ -393,6 +392,7 @@ class Gateway:
             rollouts=self.rollouts,
             answers=self._answers,
             semantic=self._semantic,
+            mcp=self.mcp,
             batches=self.batches,
             engines=self._engines,
             engine_records=self.engine_records,
@@ -428,6 +428,8 @@ class Gateway:
             semantic=self._semantic,
             health=self.health_book,
             router=self.router,
+            mcp=self.mcp,
+            definition_findings=self.guardrails.definition_findings,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), self._detail_access)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)

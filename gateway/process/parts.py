@@ -23,8 +23,7 @@ from gateway.process.settings import GatewaySettings
 from gateway.records.request_audit import RequestAudit
 from gateway.request.clock import Clock
 from gateway.routing.health.health_book import HealthBook
-from gateway.routing.health.health_service import HealthService
-from gateway.routing.health.shared_health import SharedHealth
+from gateway.routing.health.shared_health import HealthService, SharedHealth
 from gateway.routing.rollouts.boards import FileBoard, RolloutBoard
 from gateway.wire.exchange import Exchange
 

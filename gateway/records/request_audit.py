@@ -13,7 +13,7 @@ from backends.audit.options import AuditOptions
 from backends.processes.beat import until_beat
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, Unavailable
-from gateway.replies.answer_digest import AnswerDigest
+from gateway.replies.answer_copy import AnswerDigest
 from gateway.replies.reply import Reply
 from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange

@@ -9,7 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from msgspec import structs
+
+from contracts.api.generation import Delta
 from contracts.errors import TollkeeperError
+from contracts.metering.least_tokens import first_words, least_tokens
 from gateway.replies.progress import Progress
 
 NEVER: Final = 1 << 62
@@ -268,3 +272,25 @@ class Allowance:
         self.is_over = True
         self.close()
         self._end(why)
+
+
+def part_of(delta: Delta, tokens: int) -> Delta | None:
+    """Return a piece's beginning that holds no more than this many of its tokens; `None` if it cannot be divided.
+
+    Plain text is divided between words: a piece that was counted by its words loses those beyond, one that has more
+    tokens than words loses more. What an engine of ours timed, tool calls and signed reasoning are not divided.
+    """
+    is_text = bool(delta.text) != bool(delta.reasoning)
+    if not is_text or tokens <= 0 or delta.times_ns:
+        return None
+    if delta.tool_calls or delta.logprobs or delta.thinking_blocks or delta.refusal:
+        return None
+    said = delta.text or delta.reasoning
+    words = least_tokens(said)
+    kept = first_words(said, words * tokens // delta.tokens)
+    if not kept or kept == said:
+        return None
+    thoughts = min(delta.reasoning_tokens, tokens)
+    if delta.text:
+        return structs.replace(delta, tokens=tokens, text=kept, reasoning_tokens=thoughts, finish_reason=None, stop="")
+    return structs.replace(delta, tokens=tokens, reasoning=kept, reasoning_tokens=thoughts, finish_reason=None, stop="")

@@ -1,4 +1,11 @@
-"""A copy of an answer, made while it is sent to the client."""
+"""What is taken of an answer while it is sent to the client: a copy, or its keyed hash alone."""
+
+from typing import TYPE_CHECKING
+
+from backends.audit.keyed_hash import KeyedHash
+
+if TYPE_CHECKING:
+    import hmac
 
 
 class AnswerCopy:
@@ -24,3 +31,29 @@ class AnswerCopy:
         if self._size + len(end) > self._max_bytes:
             return None
         return b"".join(self._pieces), end
+
+
+class AnswerDigest:
+    """The hash of an answer, of a stream event by event; the text itself is not kept."""
+
+    __slots__ = ("_hash", "_hashes", "_size", "_tenant")
+
+    def __init__(self, hashes: KeyedHash, tenant: str) -> None:
+        self._hashes = hashes
+        self._tenant = tenant
+        self._hash: hmac.HMAC | None = None  # of a stream
+        self._size = 0
+
+    def take(self, data: bytes) -> None:
+        """Add a piece of a stream."""
+        self._size += len(data)
+        if self._hash is None:
+            self._hash = self._hashes.begin(self._tenant)
+        self._hash.update(data)
+
+    def with_end(self, end: bytes) -> str | None:
+        """Return the hash of all chunks and the end; `None` if nothing was sent. Must be the last call."""
+        if self._hash is None:
+            return self._hashes.digest(self._tenant, end) if end else None
+        self.take(end)
+        return self._hash.hexdigest() if self._size else None

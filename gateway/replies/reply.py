@@ -6,6 +6,7 @@ on disk before the client has the end.
 
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 from backends.processes.native import mypyc_attr
 from contracts.api.answer_parts import Findings
@@ -14,21 +15,16 @@ from contracts.api.generation import Delta, Result, Vectors
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
 from contracts.metering.usage import Usage
-from contracts.metering.usage_wish import wants_usage
 from contracts.recording.records import CountMethod
-from gateway.apis.rendering import AnswerRenderer, ErrorShape, WholeText
+from gateway.apis.rendering import AnswerRenderer, ChatRenderer, ErrorShape, WholeText
 from gateway.guardrails.answer_filter import AnswerFilter
-from gateway.replies.allowance import WAIT, Allowance
-from gateway.replies.answer_copy import AnswerCopy
-from gateway.replies.answer_digest import AnswerDigest
+from gateway.replies.allowance import WAIT, Allowance, part_of
+from gateway.replies.answer_copy import AnswerCopy, AnswerDigest
 from gateway.replies.answer_facts import facts_wanted
-from gateway.replies.chunk_relay import ChunkRelay
-from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
-from gateway.replies.reply_facts import ReplyFacts as ReplyFacts
-from gateway.replies.text_relay import TextRelay
-from gateway.wire.exchange import Headers, header_lines
-from gateway.wire.served import lines_of, served_headers
+from gateway.replies.relays import ChunkRelay, TextRelay
+from gateway.request.clock import Clock
+from gateway.wire.exchange import Exchange, Headers, header_lines, lines_of, served_headers
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
@@ -39,6 +35,24 @@ _NO_CHOICES: Final[set[int]] = set()
 _NONE_WAITING: Final[list[tuple[bytes, Delta]]] = []
 
 Soon = Callable[[Callable[[], None]], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReplyFacts:
+    """What every reply is created with: the client's connection, the request's id and the clock."""
+
+    __slots__ = ("clock", "created_unix", "exchange", "id_text")
+
+    def __init__(self, exchange: Exchange, id_text: str, created_unix: int, clock: Clock) -> None:
+        self.exchange = exchange
+        self.id_text = id_text  # the request's id
+        self.created_unix = created_unix
+        self.clock = clock
+
+    @property
+    def request_id(self) -> UUID:
+        """Return the request's id."""
+        return UUID(self.id_text)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -138,6 +152,9 @@ class Reply:
 
     async def flushed(self) -> None:
         """Wait until no part of the answer waits for shared counters."""
+
+    def filter_words(self, answer_filter: AnswerFilter) -> None:
+        """Have guardrails inspect the words of an answer that no model has generated token by token, if it has any."""
 
     async def inspect(self) -> Verdict | None:
         """Let guardrails inspect an answer that has ended; return the verdict that blocks it, or `None`."""
@@ -337,7 +354,7 @@ class GeneratedReply(Reply):
             self._take(delta, now)
             if through is not None:
                 through.take(delta, now)
-        if is_usage_only and not wants_usage(self._request):
+        if is_usage_only and not self._request.wants_usage:
             return
         if self._is_at_bound:
             self._event_at_bound(data, deltas)
@@ -553,7 +570,7 @@ class GeneratedReply(Reply):
     def prepare_end(self, usage: Usage) -> int:
         """Render the rest of a successful answer; return its size in bytes."""
         if self._is_streamed:
-            is_wanted = self._renders_usage and wants_usage(self._request)
+            is_wanted = self._renders_usage and self._request.wants_usage
             self._body = self._renderer.closing(usage, wants_usage=is_wanted)
         elif self._body is None:
             self._body = self._renderer.whole(self._choices, usage)
@@ -613,3 +630,16 @@ class GeneratedReply(Reply):
         while len(self._choices) <= delta.index:
             self._choices.append(self._renderer.new_choice())
         self._choices[delta.index].take(delta)
+
+
+class ChatReply(GeneratedReply):
+    """Receives the answer to one chat request."""
+
+    def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
+        super().__init__(facts, request, None)
+        self._id_text = facts.id_text
+        self._created_unix = facts.created_unix
+        self._model = request.model
+
+    def _new_renderer(self) -> AnswerRenderer:
+        return ChatRenderer(f"chatcmpl-{self._id_text.replace('-', '')}", self._created_unix, self._model)

@@ -5,7 +5,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Asker
 from backends.processes.native import mypyc_attr
 
 _log = logging.getLogger(__name__)

@@ -28,8 +28,7 @@ from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.admission import Ticket
-from gateway.limits.grant import Grant
-from gateway.limits.reservation import Reservation
+from gateway.limits.reservation import Grant, Reservation
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.replies.allowance import Allowance
 from gateway.request.attempt import Attempt, answering
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
     from gateway.limits.queue.pool_queue import Place
     from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
-    from gateway.request.charges.earlier_answers import EarlierAnswer
+    from gateway.request.charges.charging import EarlierAnswer
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
-    from gateway.request.plans.record_template import RecordTemplate
+    from gateway.request.plans.record_shapes import RecordTemplate
     from gateway.routing.attempts.attempt_run import AttemptRun
     from gateway.routing.routes.way import Way
 

@@ -13,14 +13,12 @@ from contracts.rules.holds import RETRY_SECONDS, HeldFor, hold_on
 from contracts.serving.configuration import PoolSpec, TargetSpec
 from gateway.apis.reading import read_retries
 from gateway.limits.clipping import is_unseen
-from gateway.limits.grant import Grant
 from gateway.limits.queue.pool_queue import PoolQueue
 from gateway.limits.queue.request import RANKS, QueuedRequest
+from gateway.limits.reservation import Grant
 from gateway.replies.allowance import Allowance
 from gateway.request.attempt import Attempt
-from gateway.request.charges.charging import used_by
-from gateway.request.charges.earlier_answers import EarlierAnswer, settle_earlier, used_earlier
-from gateway.request.charges.late_charges import reserve_late
+from gateway.request.charges.charging import EarlierAnswer, reserve_late, settle_earlier, used_by, used_earlier
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
 from gateway.request.request_state import RequestState

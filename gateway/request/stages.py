@@ -9,7 +9,7 @@ from gateway.guardrails.guardrails import Guardrails
 from gateway.identity.authentication import Authenticator
 from gateway.limits.admission import Admission
 from gateway.limits.limiter import Limiter
-from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.limits.queue.pool_queue import PoolQueues
 from gateway.records.recorder import Recorder
 from gateway.request.charges.settlement import Settlement
 from gateway.request.guard import Guard

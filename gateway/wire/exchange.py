@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Protocol
 
 from backends.processes.native import mypyc_attr
@@ -13,6 +14,9 @@ from contracts.recording.ids import uuid7
 from gateway.request.context import NO_CONTEXT, RequestContext, read_trace
 
 REQUEST_ID: Final = b"x-request-id"
+_MODEL: Final = b"x-tollkeeper-model"
+_VERSION: Final = b"x-tollkeeper-model-version"
+_LONGEST_WORD: Final = 200
 _OK: Final = b"200 OK"
 _KEY_BEGINS: Final = KEY_PREFIX.encode()
 _REASONS: Final = {
@@ -285,6 +289,27 @@ def new_request_id() -> bytes:
 def header_lines(headers: Headers) -> bytes:
     """Return headers as the lines of a head, each with its line end."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+@lru_cache(maxsize=512)  # a gateway's models are few, and each answer names one
+def served_headers(model: str, version: str) -> Headers:
+    """Return the headers for a model and its version, either empty if it is not known.
+
+    The words are the target's: what could not stand in a header is left out.
+    """
+    stated = ((_MODEL, model), (_VERSION, version))
+    return tuple((name, word.encode()) for name, word in stated if _may_stand(word))
+
+
+@lru_cache(maxsize=512)
+def lines_of(served: Headers) -> bytes:
+    """Return these headers as the lines of a head."""
+    return header_lines(served)
+
+
+def _may_stand(word: str) -> bool:
+    """Return whether a word of a target may stand in a header."""
+    return 0 < len(word) <= _LONGEST_WORD and word.isascii() and word.isprintable()
 
 
 def _head(status: int, content_type: bytes, lines: bytes, framing: bytes, connection: bytes) -> bytes:

@@ -86,33 +86,9 @@ class HttpServer:
         The port stays open for `notice_seconds`, `None`: until no answer is in progress. What arrives meanwhile is for
         the handler to refuse. `hurry` ends both times at once.
         """
-        server, loop = self._server, asyncio.get_running_loop()
-        if server is None:
+        if self._server is None:
             return
-        closes_at = loop.time() + (math.inf if notice_seconds is None else notice_seconds)
-        cuts_at, cut_at = loop.time() + drain_seconds, math.inf
-        while True:
-            now = loop.time()
-            if hurry is not None and hurry.is_set():
-                closes_at, cuts_at = min(closes_at, now), min(cuts_at, now)
-            busy = [connection for connection in self._connections if connection.is_busy]
-            if now >= cuts_at and busy and cut_at == math.inf:
-                cut_at = now
-                for connection in busy:
-                    connection.cut(_cut_at(drain_seconds))
-            is_over = not busy or now >= cut_at + _LAST_BYTES_SECONDS
-            if now >= closes_at or (is_over and notice_seconds is None):
-                server.close()
-                for connection in tuple(self._connections):
-                    connection.close_when_done()  # also one whose handshake ends only now
-                if is_over and not any(connection.is_busy for connection in self._connections):
-                    break
-                if now >= cut_at + _LAST_BYTES_SECONDS:
-                    break
-            else:
-                for connection in busy:
-                    connection.announce_close()
-            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+        await self._drain(self._server, drain_seconds, notice_seconds, hurry)
         for connection in tuple(self._connections):
             connection.abort()
         for handshake in tuple(self._handshakes):
@@ -120,6 +96,43 @@ class HttpServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    async def _drain(
+        self,
+        server: asyncio.Server | SecureServer,
+        drain_seconds: float,
+        notice_seconds: float | None,
+        hurry: asyncio.Event | None,
+    ) -> None:
+        """Wait until no answer is in progress, and close the port on the way. Answers that take longer are cut."""
+        loop = asyncio.get_running_loop()
+        closes_at = loop.time() + (math.inf if notice_seconds is None else notice_seconds)
+        cuts_at, ends_at = loop.time() + drain_seconds, math.inf
+        while True:
+            now = loop.time()
+            if hurry is not None and hurry.is_set():
+                closes_at = cuts_at = now
+            busy = self._busy()
+            if busy and now >= cuts_at and ends_at == math.inf:
+                ends_at = now + _LAST_BYTES_SECONDS
+                _cut(busy, drain_seconds)
+            is_over = not busy or now >= ends_at
+            if now >= closes_at or (is_over and notice_seconds is None):
+                self._close(server)
+                if is_over and (now >= ends_at or not self._busy()):
+                    return
+            else:
+                _announce_close(busy)
+            await asyncio.sleep(_DRAIN_POLL_SECONDS)
+
+    def _close(self, server: asyncio.Server | SecureServer) -> None:
+        """Close the port, and each connection after its answer in progress."""
+        server.close()
+        for connection in tuple(self._connections):
+            connection.close_when_done()  # also one whose handshake ends only now
+
+    def _busy(self) -> list[HttpConnection]:
+        return [connection for connection in self._connections if connection.is_busy]
 
     def _new_connection(self) -> asyncio.Protocol:
         connection = HttpConnection(self._limits, self._handle, self._connections, self._table, self._shape_at)
@@ -171,11 +184,20 @@ def _bound(addresses: Sequence[AddressInfo], *, shares_port: bool) -> list[socke
     return sockets
 
 
-def _cut_at(drain_seconds: float) -> Shutdown:
-    return Shutdown(
+def _cut(busy: Sequence[HttpConnection], drain_seconds: float) -> None:
+    """End answers in progress with the error `shutdown`, each with its own."""
+    told = (
         f"the gateway is shutting down, and the answer was not complete within its drain time of {drain_seconds:g} s; "
         "send the request again"
     )
+    for connection in busy:
+        connection.cut(Shutdown(told))
+
+
+def _announce_close(busy: Sequence[HttpConnection]) -> None:
+    """Let clients know that their connections close after the answers in progress."""
+    for connection in busy:
+        connection.announce_close()
 
 
 def _bind_failure(host: str, port: int, setting: str, error: OSError) -> str:

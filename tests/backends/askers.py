@@ -1,6 +1,6 @@
 """Who asks a server in tests."""
 
-from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Asker
 
 
 class AsTold(Asker):

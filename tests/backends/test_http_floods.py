@@ -7,8 +7,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.http_client.asker import Asker
-from backends.http_client.http_connection import Connection
+from backends.http_client.http_connection import Asker, Connection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.http_client.http_timeouts import Timeouts

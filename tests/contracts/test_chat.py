@@ -9,7 +9,6 @@ import pytest
 from contracts.api.chat import ChatChunk, ChatReply, ChatRequest, ChunkDelta
 from contracts.api.completion import CompletionRequest
 from contracts.api.embedding import EmbeddingRequest
-from contracts.metering.usage_wish import wants_usage
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 KINDS: dict[Any, dict[str, Any]] = {
@@ -146,7 +145,7 @@ def test_a_stream_and_its_usage_are_given_only_when_asked_for():
         {"include_usage": False},
         {"include_usage": True},
     )
-    assert [wants_usage(chat(stream_options=value)) for value in options] == [False] * 4 + [True]
+    assert [chat(stream_options=value).wants_usage for value in options] == [False] * 4 + [True]
     assert [chat(n=value).choice_count for value in (None, 1, 3)] == [1, 1, 3]
 
 

@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone, pytest.ma
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 CALLERS = 12
-QUIET_POLLS = 3
 POLL_SECONDS = 0.2
 
 

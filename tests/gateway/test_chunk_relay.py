@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from contracts.api.generation import Delta
 from gateway.replies.allowance import Allowance
-from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.progress import Progress
+from gateway.replies.relays import ChunkRelay
 from gateway.request.clock import Clock
 from gateway.wire.exchange import Exchange, RequestHead
 from tests.gateway.quiet_line import QuietLine

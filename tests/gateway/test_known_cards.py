@@ -7,7 +7,7 @@ import pytest
 
 from contracts.pricing.prices import AnyCard, NewPrice, PriceBook, price_card
 from contracts.serving.configuration import Snapshot
-from gateway.limits.estimates.known_cards import KnownCards
+from gateway.request.charges.settlement import KnownCards
 
 SECOND_NS = 1_000_000_000
 TURN = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)

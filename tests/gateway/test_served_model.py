@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.served import served_headers
+from gateway.wire.exchange import served_headers
 from tests.backends.llm.engine_fake import FakeHost, builtin_hello
 
 NAMES = ("x-tollkeeper-model", "x-tollkeeper-model-version")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.limits.estimates.output_estimates import OutputEstimator
-from gateway.limits.estimates.steady_estimates import SteadyEstimates
+from gateway.limits.estimates.output_estimates import OutputEstimator, SteadyEstimates
 
 
 class Says(OutputEstimator):

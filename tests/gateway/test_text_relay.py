@@ -17,9 +17,8 @@ from contracts.errors import LimitExceeded
 from contracts.metering.usage import Usage
 from contracts.recording.records import CountMethod
 from gateway.replies.allowance import Allowance
-from gateway.replies.chat_reply import ChatReply
 from gateway.replies.progress import Progress
-from gateway.replies.reply import ReplyFacts
+from gateway.replies.reply import ChatReply, ReplyFacts
 from gateway.request.clock import Clock
 from gateway.wire.exchange import Exchange, Line, RequestHead
 

@@ -169,5 +169,5 @@ def test_the_version_is_printed() -> None:
 
 def test_the_command_line_uses_the_token_that_its_caller_has(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOLLKEEPER_ADMIN_TOKEN", "tk-admin-of-finance")
-    with ControlClient.of_installation(data, "http://127.0.0.1:1", 8081) as client:
+    with ControlClient.of_installation(data, "http://127.0.0.1:1") as client:
         assert client._client.headers["authorization"] == "Bearer tk-admin-of-finance"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from analytics.asked_at import AskedAt
 from analytics.prices.card_list import card_list
-from analytics.recommendations.listing import recommended
+from analytics.recommendations.reading import recommended
 from backends.control.prices import create_price
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage

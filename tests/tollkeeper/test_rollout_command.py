@@ -23,7 +23,7 @@ DEMO = "scripted-1"
 @pytest.fixture
 def run(data: Path):
     """Run a command on an installation that has a route and a second model."""
-    with ControlClient.of_installation(data, "", 0) as client:
+    with ControlClient.of_installation(data, "") as client:
         client.post("/v1/pools", {"id": "new"})
         client.post("/v1/pools/new/targets", {"id": "one", "kind": "scripted"})
         client.post("/v1/models", {"id": "new", "pool": "new"})

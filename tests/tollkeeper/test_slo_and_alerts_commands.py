@@ -83,7 +83,7 @@ def test_a_test_that_nobody_sends_says_so(data: Path) -> None:
 
 
 def test_what_the_demonstration_promises_is_gone_when_it_ends(data: Path) -> None:
-    with ControlClient.of_installation(data, "", 0) as control:
+    with ControlClient.of_installation(data, "") as control:
         made = make_slos(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
         assert len(control.get_all("/v1/alert-rules")) == 2 and len(control.get_all("/v1/slos")) == 1
         end_slos(control, made)
@@ -92,7 +92,7 @@ def test_what_the_demonstration_promises_is_gone_when_it_ends(data: Path) -> Non
 
 
 def test_promises_that_are_refused_half_way_leave_nothing_behind(data: Path) -> None:
-    with ControlClient.of_installation(data, "", 0) as control:
+    with ControlClient.of_installation(data, "") as control:
         control.post("/v1/slos", {"id": "demo-1-ttft", "indicator": "availability", "target_percent": "99"})
         with pytest.raises(ControlPlaneRefused, match="exists already"):
             make_slos(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")

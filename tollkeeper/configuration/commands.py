@@ -17,7 +17,6 @@ from tollkeeper.configuration.files import Configuration, read_configuration
 from tollkeeper.control_client import ControlClient, ControlPlaneRefused
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 _PATH: Final = "/v1/configuration"
 _FAILED: Final = 1
@@ -106,7 +105,7 @@ def export_command(
     Secrets are not included: add `key: env:NAME` to keys before a gateway runs from the file alone.
     """
     with one_line_errors(_FAILED):
-        with ControlClient.of_installation(data, control_url, control_port()) as client:
+        with ControlClient.of_installation(data, control_url) as client:
             document: dict[str, Any] = client.get(_PATH)["sections"]
         known = _sections()
         for name in sections or []:
@@ -157,7 +156,7 @@ def send_configuration(
         "prune": wanted.sections if prune else [],
         "dry_run": dry_run,
     }
-    with ControlClient.of_installation(data, control_url, control_port()) as client:
+    with ControlClient.of_installation(data, control_url) as client:
         try:
             return client.post(_PATH, body, _PATIENCE_SECONDS)
         except ControlPlaneRefused as error:

@@ -28,7 +28,6 @@ from tollkeeper.replay.served_model import choose_model
 from tollkeeper.replay.session import Run
 from tollkeeper.replay.stopping import run_until_signal
 from tollkeeper.replay.trace import Trace, TraceRequest
-from tollkeeper.tenants import control_port
 
 if TYPE_CHECKING:
     from analytics.runs import RunTotals
@@ -81,7 +80,7 @@ def loadtest_command(
         search = Search(first_rate, min(0.05, first_rate), highest_rate, resolution)
         load = Load(_lengths(trace, input_tokens, output_tokens), seconds)
         machine_usd = _dollars(usd_per_hour)
-        with ControlClient.of_installation(data, control_url, control_port()) as control:
+        with ControlClient.of_installation(data, control_url) as control:
             name = run_id or new_run_id("loadtest")
             run = Run(name, find_gateway(data, gateway_url), choose_model(control, model))
             began_at = datetime.now(UTC)

@@ -24,7 +24,6 @@ from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.stopping import run_until_signal
 from tollkeeper.replay.summary import Books, Summary
 from tollkeeper.replay.trace import Trace
-from tollkeeper.tenants import control_port
 
 INTERRUPTED: Final = 130  # what shells expect of a command that Ctrl-C ended
 
@@ -63,7 +62,7 @@ def replay_command(
     with one_line_errors():
         read = read_trace(trace, trace_format, limit=limit, from_seconds=from_seconds)
         assignment = Assignment.of(read, tenants)
-        with ControlClient.of_installation(data, control_url, control_port()) as control:
+        with ControlClient.of_installation(data, control_url) as control:
             served = choose_model(control, model)
             served = dataclasses.replace(served, context_tokens=context) if context else served
             run = Run(run_id or new_run_id("replay"), find_gateway(data, gateway_url), served, speed, scale_lengths)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigurationError
-from tollkeeper.replay import azure, mooncake, servegen, vtc
+from tollkeeper.replay import csv_traces, mooncake, servegen
 from tollkeeper.replay.trace import MalformedTrace, Trace, TraceRequest
 
 _HEAD_BYTES: Final = 4096
@@ -24,9 +24,9 @@ class TraceFormat(StrEnum):
 
 
 _READERS: Final[Mapping[TraceFormat, Callable[[Path], Iterator[TraceRequest]]]] = {
-    TraceFormat.AZURE: azure.read_azure,
+    TraceFormat.AZURE: csv_traces.read_azure,
     TraceFormat.MOONCAKE: mooncake.read_mooncake,
-    TraceFormat.VTC: vtc.read_vtc,
+    TraceFormat.VTC: csv_traces.read_vtc,
     TraceFormat.SERVEGEN: servegen.read_servegen,
 }
 
@@ -74,9 +74,9 @@ def detect_format(path: Path) -> TraceFormat:
         raise ConfigurationError(f"trace {path} cannot be read: {error.strerror}") from error
     first = head.splitlines()[0] if head else ""
     columns = {column.strip() for column in first.split(",")}
-    if columns >= set(azure.COLUMNS):
+    if columns >= set(csv_traces.AZURE_COLUMNS):
         return TraceFormat.AZURE
-    if columns >= set(vtc.COLUMNS):
+    if columns >= set(csv_traces.VTC_COLUMNS):
         return TraceFormat.VTC
     if first.startswith("{") and f'"{mooncake.MARK}"' in first:
         return TraceFormat.MOONCAKE

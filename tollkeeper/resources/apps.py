@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from contracts.suggestions import did_you_mean
 from tollkeeper.commands import LazyGroup
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
 from tollkeeper.resources.resource import Field, Resource, Row, Verb, shown
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 _USUAL: Final[Mapping[Verb, str]] = {
     "create": "Create {a} {noun}.",
@@ -80,7 +80,7 @@ def _create(resource: Resource) -> Callable[..., None]:
     fields = tuple(one for one in resource.fields if "create" in one.verbs)
 
     def run(data: Path, control_url: str, as_json: bool, **given: Any) -> None:
-        with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             parents = _parents_of(resource, given)
             missing = [parent.name for parent in resource.parents if parent.name not in parents]
             if missing:
@@ -103,7 +103,7 @@ def _create(resource: Resource) -> Callable[..., None]:
 
 def _list(resource: Resource) -> Callable[..., None]:
     def run(data: Path, control_url: str, as_json: bool, **given: Any) -> None:
-        with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             rows = [
                 row
                 for parents in _expanded(client, resource, _parents_of(resource, given))
@@ -121,7 +121,7 @@ def _list(resource: Resource) -> Callable[..., None]:
 
 def _show(resource: Resource) -> Callable[..., None]:
     def run(key: str, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
-        with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             found = read_object(client, resource, key, _parents_of(resource, given))
         if as_json:
             print_json(found)
@@ -137,7 +137,7 @@ def _set(resource: Resource) -> Callable[..., None]:
     fields = resource.settable
 
     def run(key: str, clear: list[str] | None, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
-        with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             body = _body(fields, given)
             for name in clear or []:
                 _clear(resource, name, body)
@@ -165,7 +165,7 @@ _CLEAR_HELP: Final = "Reset a field to its default; repeat for more."
 
 def _delete(resource: Resource) -> Callable[..., None]:
     def run(key: str, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
-        with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+        with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             path, _ = located(client, resource, key, _parents_of(resource, given))
             gone = client.delete(path)
         if as_json:

@@ -110,7 +110,6 @@ class Resource:
     body: Callable[[dict[str, Any], Row | None], dict[str, Any]] = lambda body, stored: body
     replaces: Callable[[Row], dict[str, Any]] | None = None  # set by PUT: the body that a stored row stands for
     is_upsert: bool = False  # `set` creates what is not there
-    is_listed_plain: bool = False  # the list has no pages
     deleted: str = "deleted"
     post_key: str = ""  # the key's name in the body of `create`, if it is another
     hint: Callable[[Row], str] = lambda row: ""  # a further line after `create` and `set`

@@ -1,7 +1,9 @@
 """Detect a model's format of reasoning and tool calls from its chat template, unless it is configured."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
+
+import msgspec
 
 from backends.engine.parsers import hermes, llama3_json
 from backends.engine.parsers.answer import AnswerParser
@@ -10,7 +12,6 @@ from backends.engine.parsers.hermes import HermesParser
 from backends.engine.parsers.llama3_json import Llama3JsonParser
 from backends.engine.parsers.reasoning import ReasoningParser, ReasoningTags
 from backends.engine.parsers.tool_call import ToolCallParser
-from backends.engine.parsers.tools import read_tools
 from contracts.engine.wire import Grammar, Submit
 from contracts.errors import ConfigurationError, InvalidRequest
 
@@ -121,3 +122,24 @@ def _tools(template: str, stated: str) -> ToolFormat | None:
     if any(sign in template for sign in _LLAMA3_SIGNS):
         return "llama3_json"
     return None
+
+
+class _Function(msgspec.Struct, frozen=True):
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    function: _Function
+
+
+_tools_decoder: Final = msgspec.json.Decoder(list[_Tool])
+
+
+def read_tools(tools: bytes) -> dict[str, dict[str, Any]]:
+    """Return the JSON schema of each function's parameters, by name. Raises InvalidRequest."""
+    try:
+        found = _tools_decoder.decode(tools)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"tools cannot be read: {str(error)[:200]}", param="tools") from error
+    return {tool.function.name: tool.function.parameters or {"type": "object"} for tool in found}

@@ -64,16 +64,21 @@ def _message(
 def _content(model: str, message: Message, where: str, images: list[Image] | None) -> str | list[dict[str, str]]:
     if message.content is None or isinstance(message.content, str):
         return message.content or message.refusal or ""
-    for number, part in enumerate(message.content):
-        if part.type not in _TEXT_PARTS and (images is None or part.type != _IMAGE_PART):
-            place = f"{where}.content[{number}]"
-            takes = "text only" if images is None else "text and images"
-            raise UnsupportedParameter(
-                f"{place} is of type {part.type[:40]!r}; {model!r} takes {takes}", param=f"{place}.type"
-            )
+    _check_parts(model, message.content, where, takes_images=images is not None)
     if images is None or all(part.type != _IMAGE_PART for part in message.content):
         return "\n".join(part.text or part.refusal or "" for part in message.content)
     return [_part(model, part, f"{where}.content[{number}]", images) for number, part in enumerate(message.content)]
+
+
+def _check_parts(model: str, parts: Sequence[ContentPart], where: str, *, takes_images: bool) -> None:
+    """Raise UnsupportedParameter on a part that the model does not take."""
+    for number, part in enumerate(parts):
+        if part.type not in _TEXT_PARTS and not (takes_images and part.type == _IMAGE_PART):
+            place = f"{where}.content[{number}]"
+            takes = "text and images" if takes_images else "text only"
+            raise UnsupportedParameter(
+                f"{place} is of type {part.type[:40]!r}; {model!r} takes {takes}", param=f"{place}.type"
+            )
 
 
 def _part(model: str, part: ContentPart, where: str, images: list[Image]) -> dict[str, str]:

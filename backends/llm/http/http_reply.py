@@ -1,13 +1,11 @@
 """Reads the reply of a server that speaks OpenAI's protocol: a stream's events, a whole body, or what went wrong."""
 
-import time
 from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
-from backends.http_client.chunk_taker import ChunkTaker
+from backends.http_client.http_connection import ChunkTaker
+from backends.http_client.retry_after import retry_after_seconds
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.http.known_shapes import KnownShapes
@@ -36,7 +34,6 @@ _MOST_PIECES: Final = 1024
 # The request itself is at fault: another replica would say the same.
 _REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
-_LONGEST_WAIT_SECONDS: Final = 86_400.0
 _NO_HEADERS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
@@ -213,7 +210,7 @@ class ReplyReader(AnswerReader):
         if self._status in _REJECTIONS:
             return UpstreamRejected(f"the model's server refused the request ({self._status}){said}")
         if self._status == 429:
-            wait = _seconds(self._headers.get(b"retry-after"), time.time())
+            wait = retry_after_seconds(self._headers.get(b"retry-after"))
             return UpstreamRateLimited(
                 f"target {self._target!r} is limiting the gateway's rate",
                 retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
@@ -232,21 +229,5 @@ class ReplyReader(AnswerReader):
             )
         return UpstreamError(
             f"target {self._target!r} failed with status {self._status}",
-            retry_after_seconds=_seconds(self._headers.get(b"retry-after"), time.time()),
+            retry_after_seconds=retry_after_seconds(self._headers.get(b"retry-after")),
         )
-
-
-def _seconds(retry_after: bytes | None, now: float) -> float | None:
-    """Read a Retry-After in seconds or as a date; `None` if it is neither, or absurd. `now` is Unix time."""
-    if retry_after is None:
-        return None
-    text = retry_after.decode("latin-1")
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(text)
-            seconds = max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now)
-        except (ValueError, TypeError, OverflowError):  # dates that no calendar has
-            return None
-    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None

@@ -9,7 +9,6 @@ import msgspec
 from backends.llm.base import ModelCall
 from contracts.api.chat import ChatRequest, GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.api.completion import CompletionRequest
-from contracts.metering.usage_wish import wants_usage
 
 # "thinking": Anthropic's `budget_tokens`, "reasoning": OpenRouter's `max_tokens`; the others are fields of their own,
 # of vLLM and of Qwen's API.
@@ -77,7 +76,7 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     renamed = bool(server.model) and server.model != request.model
     if not isinstance(request, GenerationRequest):
         return _without_output(call, server, renamed)
-    needs_usage = request.is_streamed and not wants_usage(request)
+    needs_usage = request.is_streamed and not request.wants_usage
     limit = _new_limit(request, call.max_output)
     if not (renamed or limit or call.set_fields or server.sends_priority or _changes_thinking(call, server)):
         return with_usage(request, call.body) if needs_usage else call.body
@@ -131,7 +130,7 @@ def _change_generation(
 
 def with_usage(request: GenerationRequest, body: bytes) -> bytes:
     """Return a stream's body as `body_for` does where nothing else is to be changed."""
-    if wants_usage(request):
+    if request.wants_usage:
         return body
     if request.stream_options is None and body.find(b"stream_options") < 0:
         return body[: body.rindex(b"}")] + _USAGE_END

@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from backends.http_client.asker import Asker
-from backends.http_client.http_connection import Connection, StaleConnection
+from backends.http_client.http_connection import Asker, Connection, StaleConnection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink

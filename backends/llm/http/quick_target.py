@@ -6,7 +6,7 @@ twenty lines of memory a call; a class has it at a known place (decision 0071).
 
 from abc import ABC, abstractmethod
 
-from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Asker
 from backends.llm.base import PassingSink, Sink
 from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Result

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, cast
 
 import msgspec
 
-from backends.http_client.chunk_taker import ChunkTaker
+from backends.http_client.http_connection import ChunkTaker
 from backends.llm.base import Sink
 from contracts.api.generation import Delta
 

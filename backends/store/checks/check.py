@@ -7,9 +7,8 @@ from typing import Final
 import msgspec
 
 from backends.store.base_views import views_over_bases
+from backends.store.checks.damage import damaged_parts, missing_entries
 from backends.store.checks.finding import Finding
-from backends.store.checks.logs import missing_entries
-from backends.store.checks.parts import damaged_parts
 from backends.store.checks.rollups import differing_rollups
 from backends.store.checks.sequences import missing_numbers
 from backends.store.checks.tokens import GpuLines, TokenLines, gpu_findings, gpu_lines, token_findings, token_lines

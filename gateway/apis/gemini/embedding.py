@@ -107,38 +107,40 @@ def _read(model: str, verb: str, content_type: str, body: bytes, *, is_spoken: b
     texts: list[str] = [""]
     requests: list[EmbedRequest] = []
     try:
-        if verb == BATCH:
-            requests = read_body(_batch, content_type, spelled, {}).requests
-        else:
-            requests = [read_body(_one, content_type, spelled, {})]
-        if len(requests) > MAX_INPUTS:
-            raise InvalidRequest(f"requests has {len(requests)} entries; at most {MAX_INPUTS}", param="requests")
+        requests = _requests(verb, content_type, spelled)
         texts = [_text(one, f"requests[{place}]." if verb == BATCH else "") for place, one in enumerate(requests)]
+        if len({one.dimensions for one in requests}) > 1:
+            raise NotOffered("outputDimensionality must be the same in all requests", param="requests")
     except InvalidRequest as error:
         if not is_spoken:
             raise
         error.__traceback__ = None
         refusal = error
-    sizes = {one.dimensions for one in requests}
-    if len(sizes) > 1 and refusal is None:
-        refusal = NotOffered("outputDimensionality must be the same in all requests", param="requests")
-        if not is_spoken:
-            raise refusal
-    fields: dict[str, Any] = {"model": model, "input": texts if verb == BATCH else texts[0], "encoding_format": "float"}
-    if requests and requests[0].dimensions is not None:
-        fields["dimensions"] = requests[0].dimensions
-    embedding_body = _encode(fields)
-    native = NativeBody(api="gemini", path=_PATHS[verb], body=body, refusal=refusal) if is_spoken else None
+    dimensions = requests[0].dimensions if requests else None
+    given: str | list[str | int | list[int]] = [*texts] if verb == BATCH else texts[0]
+    fields: dict[str, Any] = {"model": model, "input": given, "encoding_format": "float"}
+    if dimensions is not None:
+        fields["dimensions"] = dimensions
     purpose = next((found for one in requests if (found := one.purpose) is not None), None)
     return TranslatedEmbedding(
         model=model,
-        input=fields["input"],
+        input=given,
         encoding_format="float",
-        dimensions=fields.get("dimensions"),
-        embedding_body=embedding_body,
-        native=native,
+        dimensions=dimensions,
+        embedding_body=_encode(fields),
+        native=NativeBody(api="gemini", path=_PATHS[verb], body=body, refusal=refusal) if is_spoken else None,
         unless_dropped=None if purpose is None else _untold(*purpose),
     )
+
+
+def _requests(verb: str, content_type: str, body: bytes) -> list[EmbedRequest]:
+    """Read the requests of a body. Raises as `_read` does."""
+    if verb != BATCH:
+        return [read_body(_one, content_type, body, {})]
+    requests = read_body(_batch, content_type, body, {}).requests
+    if len(requests) > MAX_INPUTS:
+        raise InvalidRequest(f"requests has {len(requests)} entries; at most {MAX_INPUTS}", param="requests")
+    return requests
 
 
 def _untold(field: str, value: str) -> InvalidRequest:

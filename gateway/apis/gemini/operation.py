@@ -5,29 +5,58 @@ from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
+import msgspec
+
+from contracts.api.answer_parts import CalledTool
 from contracts.api.chat import TranslatedChat
 from contracts.api.gemini import GeminiRequest
 from contracts.api.native import GEMINI_STREAM_PATH, NATIVE_PATHS
+from contracts.api.native_answers import GeminiAnswer
 from contracts.api.requests import AnyRequest
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, TollkeeperError
+from contracts.metering.usage import Usage
 from contracts.serving.configuration import Snapshot
 from gateway.apis.gemini.embedding import BATCH, BATCH_EMBED_CONTENTS, EMBED_CONTENT, ONE
 from gateway.apis.gemini.errors import GEMINI_ERRORS
-from gateway.apis.gemini.passage import GeminiPassage
 from gateway.apis.gemini.paths import model_and_verb, verb_of
 from gateway.apis.gemini.reading import read_gemini
 from gateway.apis.gemini.rendering import GeminiRenderer
 from gateway.apis.gemini.untranslated import read_untranslated_gemini
 from gateway.apis.native.reading import NativeReading, Readers
 from gateway.apis.operations import CHAT, Operation
+from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import Reply, ReplyFacts
-from gateway.replies.translated_reply import TranslatedReply
+from gateway.replies.translated_reply import NativePassage, TranslatedReply
 from gateway.wire.exchange import Exchange
 
 _JSON: Final = "application/json"
 _STREAM: Final = "streamGenerateContent"
 _VERBS: Final = frozenset(("generateContent", _STREAM))
+_answers: Final = msgspec.json.Decoder(GeminiAnswer)
+
+
+class GeminiPassage(NativePassage):
+    """Ends a native stream where the gateway cuts it. Each event is a whole response: nothing is open between two."""
+
+    def take(self, data: bytes) -> None:
+        """Accept an event."""
+
+    def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
+        """Return the event that ends the stream."""
+        renderer = GeminiRenderer("", "", shows_thinking=False)
+        renderer.ending(0, why)
+        return renderer.closing(usage, wants_usage=True)
+
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole answer calls; `None` if it cannot be read."""
+        try:
+            candidates = _answers.decode(body).candidates or ()
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        said = [one.content.parts for one in candidates if one.content is not None]
+        calls = [part.function_call for parts in said for part in parts if part.function_call is not None]
+        return [called_tool(call.name or "", mark_of(bytes(call.args))) for call in calls]
 
 
 class GeminiReply(TranslatedReply):

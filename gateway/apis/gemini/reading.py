@@ -244,16 +244,21 @@ def _schema(given: dict[str, Any]) -> dict[str, Any]:
         if name == "type" and isinstance(value, str):
             found[name] = value.lower()
         elif name == "properties" and isinstance(value, dict):
-            found[name] = {one: _schema(inner) if isinstance(inner, dict) else inner for one, inner in value.items()}
-        elif name == "items" and isinstance(value, dict):
-            found[name] = _schema(value)
+            found[name] = {one: _inner(inner) for one, inner in value.items()}
+        elif name == "items":
+            found[name] = _inner(value)
         elif name in ("anyOf", "any_of") and isinstance(value, list):
-            found["anyOf"] = [_schema(one) if isinstance(one, dict) else one for one in value]
+            found["anyOf"] = [_inner(one) for one in value]
         elif name not in ("propertyOrdering", "property_ordering"):
             found[name] = value
     if found.pop("nullable", False) and isinstance(found.get("type"), str):
         found["type"] = [found["type"], "null"]
     return found
+
+
+def _inner(given: Any) -> Any:
+    """Return what stands where a schema may, if it is one as a JSON schema."""
+    return _schema(given) if isinstance(given, dict) else given
 
 
 def _choice(request: GeminiRequest, functions: list[FunctionDeclaration]) -> dict[str, Any]:

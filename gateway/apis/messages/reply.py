@@ -1,16 +1,52 @@
-"""The answer to one request of the Messages API."""
+"""The answer to one request of the Messages API, and how its native stream passes and is cut."""
 
+from typing import Final
+
+import msgspec
+
+from backends.llm.http.sse import data_of
+from contracts.api.answer_parts import BlockEvent, CalledTool, MessageCalls
 from contracts.api.chat import TranslatedChat
 from contracts.api.messages import Prompt
+from contracts.errors import TollkeeperError
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.recording.records import CountMethod
 from gateway.apis.messages.errors import own_headers
-from gateway.apis.messages.passage import MessagePassage
-from gateway.apis.messages.rendering import MessageRenderer
+from gateway.apis.messages.rendering import MessageRenderer, cut_events
+from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import ReplyFacts
-from gateway.replies.translated_reply import TranslatedReply
+from gateway.replies.translated_reply import NativePassage, TranslatedReply
 from gateway.wire.exchange import Headers
+
+_events: Final = msgspec.json.Decoder(BlockEvent)
+_messages: Final = msgspec.json.Decoder(MessageCalls)
+
+
+class MessagePassage(NativePassage):
+    """Follows a native stream, and ends it where the gateway cuts it. Its events were read before."""
+
+    def __init__(self) -> None:
+        self._open: int | None = None  # the block that has begun and not ended
+
+    def take(self, data: bytes) -> None:
+        """Accept an event."""
+        if b"content_block_st" not in data[:80]:  # it begins or ends no block
+            return
+        event = _events.decode(data_of(data))
+        self._open = event.index if event.type == "content_block_start" else None
+
+    def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
+        """Return the events that end the stream."""
+        return cut_events(self._open, why, usage)
+
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole message calls; `None` if it cannot be read."""
+        try:
+            content = _messages.decode(body).content
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        return [called_tool(block.name, mark_of(bytes(block.input))) for block in content if block.type == "tool_use"]
 
 
 class MessagesReply(TranslatedReply):

@@ -19,7 +19,6 @@ from gateway.control.access import Caller
 
 EntryT = TypeVar("EntryT", bound=BaseModel)
 RowT = TypeVar("RowT")
-PAGE = 1000
 
 
 class JoinedDatabase(ControlDatabase):

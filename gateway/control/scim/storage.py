@@ -81,13 +81,7 @@ class DirectoryStorage(ScimStorage):
             scim_filter = parametrize(ScimFilter, Union[models])(str(scim_filter))  # noqa: UP007
         matching = [one for one in found if scim_filter is None or scim_filter.match(one)]
         if search_request.sort_by is not None:
-            keys = [(search_request.sort_value(one), one) for one in matching]
-            known = [pair for pair in keys if pair[0] is not None]
-            unknown = [pair[1] for pair in keys if pair[0] is None]
-            is_reversed = search_request.sort_order == SearchRequest.SortOrder.descending
-            known.sort(key=lambda pair: pair[0], reverse=is_reversed)
-            ordered = [pair[1] for pair in known]
-            matching = [*unknown, *ordered] if is_reversed else [*ordered, *unknown]
+            matching = _sorted(matching, search_request)
         start = search_request.start_index_0 or 0
         stop = None if search_request.count is None else start + search_request.count
         return SearchPage(len(matching), matching[start:stop])
@@ -227,3 +221,14 @@ def _refusals_as_scim() -> Iterator[None]:
         raise UniquenessException(detail=error.message) from error
     except InvalidRequest as error:
         raise InvalidValueException(detail=error.message) from error
+
+
+def _sorted(found: list[Any], search_request: SearchRequest[Any]) -> list[Any]:
+    """Sort resources as asked. Those without the value come last, or first in descending order (RFC 7644, 3.4.2.3)."""
+    keys = [(search_request.sort_value(one), one) for one in found]
+    known = [pair for pair in keys if pair[0] is not None]
+    unknown = [pair[1] for pair in keys if pair[0] is None]
+    is_reversed = search_request.sort_order == SearchRequest.SortOrder.descending
+    known.sort(key=lambda pair: pair[0], reverse=is_reversed)
+    ordered = [pair[1] for pair in known]
+    return [*unknown, *ordered] if is_reversed else [*ordered, *unknown]

@@ -100,21 +100,22 @@ class Moderation:
         return self._found(results)
 
     def _found(self, results: Sequence[_Result]) -> list[Finding]:
-        settings, found = self._settings, dict[str, float | None]()
+        found = dict[str, float | None]()
         for result in results:
-            told = {name for name, is_so in result.categories.items() if is_so and name not in settings.thresholds}
-            told |= {
-                name for name, least in settings.thresholds.items() if result.category_scores.get(name, -1) >= least
-            }
-            if settings.categories:
-                told &= settings.categories
-            elif result.flagged and not told and not settings.thresholds:
-                told = {_UNKNOWN}
-            for name in told:
+            for name in self._told(result):
                 score = result.category_scores.get(name)
                 known = found.get(name)
                 found[name] = score if known is None or (score is not None and score > known) else known
         return [Finding(0, 0, _named(name), _bounded(found[name])) for name in sorted(found)]
+
+    def _told(self, result: _Result) -> set[str]:
+        """Return the categories that a result names, by its own word or by thresholds, among those asked for."""
+        settings = self._settings
+        told = {name for name, is_so in result.categories.items() if is_so and name not in settings.thresholds}
+        told |= {name for name, least in settings.thresholds.items() if result.category_scores.get(name, -1) >= least}
+        if settings.categories:
+            return told & settings.categories
+        return {_UNKNOWN} if result.flagged and not told and not settings.thresholds else told
 
     def _failed(self, why: str) -> Sequence[Finding]:
         self.failures += 1

@@ -66,15 +66,14 @@ class Screen:
             is_candidate = candidates is not None and (len(texts) == 1 or candidates.start(shown.text) >= 0)
             stages = self._led_to(shown.text) if is_candidate else self._always
             for look in self.looks(shown.text, shown.role, stages):
-                found.setdefault(look.stage, []).append(look.finding)
+                finding = look.finding
+                if shown.is_fixed and not finding.is_of_whole:
+                    finding = msgspec.structs.replace(finding, start=0, end=0)
+                found.setdefault(look.stage, []).append(finding)
                 if look.stage.acts:
-                    screening.cuts.setdefault(number, []).append(look.finding)
+                    screening.cuts.setdefault(number, []).append(finding)
         for stage, findings in found.items():
-            verdict = stage.verdict(findings)
-            screening.verdicts.append(verdict)
-            is_stop = stage.spec.action == "block" or any(finding.is_of_whole for finding in findings)
-            if stage.acts and is_stop and screening.blocked is None:
-                screening.blocked = verdict
+            _judge(screening, stage, findings)
         return screening
 
     def _led_to(self, text: str) -> list[GuardStage[Detector]]:
@@ -114,3 +113,13 @@ class Screen:
 @lru_cache(maxsize=256)  # a screen is made for each request where a stage is
 def _expression_of(patterns: tuple[str, ...]) -> Expression:
     return Expression(*patterns)
+
+
+def _judge(screening: Screening, stage: GuardStage[Detector], findings: list[Finding]) -> None:
+    """Add a stage's verdict; the first of those that block is the one that holds."""
+    verdict = stage.verdict(findings)
+    screening.verdicts.append(verdict)
+    if not stage.acts or screening.blocked is not None:
+        return
+    if stage.spec.action == "block" or any([finding.is_of_whole for finding in findings]):
+        screening.blocked = verdict

@@ -5,12 +5,13 @@ bind to the gateway's life: one that cannot renew it stops using them before oth
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
+from backends.processes.native import trait
 from contracts.rules.limits import BudgetSpec, LimitSpec
 from gateway.limits.budgets.budget import UNLIMITED, BudgetCounter, OnSettled, OnSettledLate, PeriodLedger
 from gateway.limits.counters.base import CounterState, Mark
-from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter, Ledger
+from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, Ledger
 from gateway.limits.counters.lease_grant import LeaseGrant
 from gateway.limits.counters.lease_link import Link
 
@@ -19,16 +20,19 @@ _KEEP_SLOTS_SECONDS: Final = 3600
 _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
 
 
-class LeasedEscrow(EscrowCounter):
-    """What all counters on grants do alike. Comes before a counter in memory among the bases, and replaces its room."""
+@trait
+class LeasedEscrow:
+    """What all counters on grants do alike. It stands beside a counter in memory, whose methods these call in turn."""
 
-    __slots__ = ()
-
-    takes_at_once = False
-    has_slots = False
-    is_leased = False  # what is granted outlasts this gateway's life, so that it covers a minute without Redis
-    keep_seconds = _DAY_SECONDS
+    has_slots: ClassVar[bool] = False
+    is_leased: ClassVar[bool] = False  # what is granted outlasts this gateway's life: it covers a minute without Redis
+    keep_seconds: ClassVar[int] = _DAY_SECONDS
+    rule: Any  # a Rule: a budget's is a BudgetSpec
+    subject: str
+    _ceiling: int
+    _ledger: Ledger
     _link: Link
+    _grant: LeaseGrant | None  # of the time under way, as last asked for
     _grants: dict[int, LeaseGrant]  # by the identity of its ledger, which it holds
 
     @property
@@ -39,19 +43,13 @@ class LeasedEscrow(EscrowCounter):
     @property
     def grant(self) -> LeaseGrant:
         """Return the grant of the time that is under way."""
-        grant = self._grants.get(id(self._ledger))
-        if grant is None or grant.ledger is not self._ledger:
-            grant = self._grants[id(self._ledger)] = LeaseGrant(
-                self, self._ledger, self.key_of(self._ledger), self._link
-            )
+        grant, ledger = self._grant, self._ledger
+        if grant is None or grant.ledger is not ledger:
+            grant = self._grants.get(id(ledger))
+            if grant is None or grant.ledger is not ledger:
+                grant = self._grants[id(ledger)] = LeaseGrant(self, ledger, self.key_of(ledger), self._link)
+            self._grant = grant
         return grant
-
-    def adopt(self, rule: Any, now_ns: int) -> None:
-        """Go on under a changed rule. If less is allowed now, what is granted and not in use is given back."""
-        before = {grant: self.amount_of(grant.ledger) for grant in self._grants.values()}
-        super().adopt(rule, now_ns)  # type: ignore[misc]  # the counter in memory that stands beside this base
-        for grant, amount in before.items():
-            grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
     def grants(self) -> list[LeaseGrant]:
         """Return the grants of all stretches of time that may still move."""
@@ -65,43 +63,8 @@ class LeasedEscrow(EscrowCounter):
 
     def amount_of(self, ledger: Ledger) -> int:
         """Return the amount that all gateways together may settle and reserve in one period."""
-        return self.rule.amount
-
-    def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
-        if now_ns >= self._until_ns:
-            self._turn(now_ns)
-        if self._ceiling >= UNLIMITED:
-            return super().room(now_ns, claimant)
-        return self.grant.room(self._link.clock.now_ns(now_ns))
-
-    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve `amount` now. The caller has checked that it fits."""
-        mark = super().take(amount, now_ns, claimant)
-        self.grant.note_taken(amount, is_leased=self.is_leased)
-        return mark
-
-    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
-        super().settle(mark, taken, charged, now_ns)
-        grant = self._grants.get(id(mark))
-        if grant is not None:
-            grant.note_settled()
-
-    def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands for all gateways, as far as is known."""
-        own = super().state(now_ns)
-        grant = self.grant
-        used = grant.used + grant.others
-        return CounterState(own.amount, used, own.reserved, own.reset_seconds)
-
-    def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is granted, reserved, or still to be told."""
-        idle = super().is_idle(now_ns)
-        for name, grant in list(self._grants.items()):
-            if grant.ledger is not self._ledger and grant.is_settled():
-                del self._grants[name]
-        return idle and all(grant.is_settled() for grant in self._grants.values())
+        amount: int = self.rule.amount
+        return amount
 
     def on_total(self, grant: LeaseGrant, before: int, after: int) -> None:
         """Record the total that all gateways have settled."""
@@ -116,37 +79,137 @@ class LeasedEscrow(EscrowCounter):
         for ledger, amount in aside:
             ledger.reserved -= amount
 
+    def _granted_room(self, now_ns: int) -> int:
+        """Return how much could be taken at this moment of what was granted. May be negative."""
+        return self.grant.room(self._link.clock.now_ns(now_ns))
 
-class LeasedConcurrency(LeasedEscrow, ConcurrencyCounter):
+    def _note_settled(self, mark: Mark) -> None:
+        """Record that a reservation made under `mark` has ended."""
+        grant = self._grant
+        if grant is None or grant.ledger is not mark:
+            grant = self._grants.get(id(mark))
+        if grant is not None:
+            grant.note_settled()
+
+    def _state_of_all(self, own: CounterState) -> CounterState:
+        """Return how the counter stands for all gateways, as far as is known."""
+        grant = self.grant
+        return CounterState(own.amount, grant.used + grant.others, own.reserved, own.reset_seconds)
+
+    def _is_all_settled(self) -> bool:
+        """Return whether nothing is granted or still to be told, and forget grants of past stretches of time."""
+        for name, grant in list(self._grants.items()):
+            if grant.ledger is not self._ledger and grant.is_settled():
+                del self._grants[name]
+                self._grant = None
+        return all([grant.is_settled() for grant in self._grants.values()])
+
+    def _amounts(self) -> list[tuple[LeaseGrant, int]]:
+        """Return the amount of each stretch of time, to be compared after the rule has changed."""
+        return [(grant, self.amount_of(grant.ledger)) for grant in self._grants.values()]
+
+    def _give_back(self, before: Sequence[tuple[LeaseGrant, int]]) -> None:
+        """Give back what is granted and not in use, where less is allowed now than before the rule changed."""
+        for grant, amount in before:
+            grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
+
+
+class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
     """Slots, of which this gateway uses those it was granted."""
 
-    __slots__ = ("_grants", "_link")
+    __slots__ = ("_grant", "_grants", "_link")
 
-    has_slots = True
-    keep_seconds = _KEEP_SLOTS_SECONDS
+    takes_at_once: ClassVar[bool] = False
+    has_slots: ClassVar[bool] = True
+    keep_seconds: ClassVar[int] = _KEEP_SLOTS_SECONDS
 
     def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
         super().__init__(rule, subject)
-        self._link, self._grants = link, {}
+        self._link, self._grants, self._grant = link, {}, None
+
+    def adopt(self, rule: LimitSpec, now_ns: int) -> None:
+        """Adopt a changed rule. If less is allowed now, what is granted and not in use is given back."""
+        before = self._amounts()
+        super().adopt(rule, now_ns)
+        self._give_back(before)
+
+    def room(self, now_ns: int, claimant: str = "") -> int:
+        """Return how much could be taken at this moment of what was granted. May be negative."""
+        return self._granted_room(now_ns)
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Reserve slots. The caller has checked that they fit."""
+        mark = super().take(amount, now_ns, claimant)
+        self.grant.note_taken(amount, is_leased=False)
+        return mark
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """Release slots."""
+        super().settle(mark, taken, charged, now_ns)
+        self._note_settled(mark)
+
+    def state(self, now_ns: int) -> CounterState:
+        """Return how the counter stands for all gateways, as far as is known."""
+        return self._state_of_all(super().state(now_ns))
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Return whether nothing is granted, reserved, or still to be told."""
+        is_idle = super().is_idle(now_ns)
+        return self._is_all_settled() and is_idle
 
 
-class LeasedConversation(LeasedEscrow, ConversationCounter):
+class LeasedConversation(ConversationCounter, LeasedEscrow):
     """One conversation, which may come to one gateway and to another. It ends when nothing was charged for a day."""
 
-    __slots__ = ("_grants", "_link")
+    __slots__ = ("_grant", "_grants", "_link")
+
+    takes_at_once: ClassVar[bool] = False
 
     def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
         super().__init__(rule, subject)
-        self._link, self._grants = link, {}
+        self._link, self._grants, self._grant = link, {}, None
+
+    def adopt(self, rule: LimitSpec, now_ns: int) -> None:
+        """Adopt a changed rule. If less is allowed now, what is granted and not in use is given back."""
+        before = self._amounts()
+        super().adopt(rule, now_ns)
+        self._give_back(before)
+
+    def room(self, now_ns: int, claimant: str = "") -> int:
+        """Return how much could be taken at this moment of what was granted. May be negative."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        return self._granted_room(now_ns)
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Reserve `amount` now. The caller has checked that it fits."""
+        mark = super().take(amount, now_ns, claimant)
+        self.grant.note_taken(amount, is_leased=False)
+        return mark
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        super().settle(mark, taken, charged, now_ns)
+        self._note_settled(mark)
+
+    def state(self, now_ns: int) -> CounterState:
+        """Return how the conversation stands for all gateways, as far as is known."""
+        return self._state_of_all(super().state(now_ns))
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Return whether nothing is granted, reserved, or still to be told."""
+        is_idle = super().is_idle(now_ns)
+        return self._is_all_settled() and is_idle
 
 
-class LeasedBudget(LeasedEscrow, BudgetCounter):
+class LeasedBudget(BudgetCounter, LeasedEscrow):
     """One budget. `settled` is this gateway's part; `on_settled` is told of the totals of all gateways."""
 
-    __slots__ = ("_grants", "_link", "_tell_total")
+    __slots__ = ("_grant", "_grants", "_link", "_tell_total")
 
-    is_leased = True
-    keep_seconds = _KEEP_BUDGET_SECONDS
+    takes_at_once: ClassVar[bool] = False
+    is_leased: ClassVar[bool] = True
+    keep_seconds: ClassVar[int] = _KEEP_BUDGET_SECONDS
 
     def __init__(
         self,
@@ -157,7 +220,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         on_settled_late: OnSettledLate | None = None,
     ) -> None:
         super().__init__(rule, subject, None, on_settled_late)
-        self._link, self._grants = link, {}
+        self._link, self._grants, self._grant = link, {}, None
         self._tell_total = on_settled
 
     @property
@@ -165,9 +228,24 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         """Return what all gateways have settled in the period under way, as far as is known."""
         return self.grant.total
 
+    def room(self, now_ns: int, claimant: str = "") -> int:
+        """Return how much could be taken at this moment of what was granted. May be negative."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        if self._ceiling >= UNLIMITED:
+            return super().room(now_ns, claimant)
+        return self._granted_room(now_ns)
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Reserve `amount` now. The caller has checked that it fits."""
+        mark = super().take(amount, now_ns, claimant)
+        self.grant.note_taken(amount, is_leased=True)
+        return mark
+
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)
+        self._note_settled(mark)
         if mark is self._period:
             grant = self.grant
             total = grant.total
@@ -175,10 +253,15 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
 
     def state(self, now_ns: int) -> CounterState:
         """Return how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
-        state = super().state(now_ns)
+        state = self._state_of_all(super().state(now_ns))
         if self._period is None:
             return CounterState(state.amount, 0, 0, None)
         return CounterState(state.amount, state.used + self._adjusted, state.reserved, state.reset_seconds)
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Return whether nothing is granted, reserved, or still to be told."""
+        is_idle = super().is_idle(now_ns)
+        return self._is_all_settled() and is_idle
 
     def amount_of(self, ledger: Ledger) -> int:
         """Return the amount that all gateways together may settle and reserve in a period, including recounts."""
@@ -205,10 +288,13 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
         """Adopt a changed rule. If its period differs, its usage is sent to Redis under the new period."""
+        before = self._amounts()
         super().adopt(rule, now_ns)
+        self._give_back(before)
         for name, grant in list(self._grants.items()):
             if grant.key != self.key_of(grant.ledger):
                 del self._grants[name]
+                self._grant = None
                 self._link.active.pop(grant, None)
 
     def on_total(self, grant: LeaseGrant, before: int, after: int) -> None:
@@ -220,3 +306,6 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         """Return the key of a period, which carries its start."""
         start_ns = ledger.period_start_ns if isinstance(ledger, PeriodLedger) else "unbound"
         return f"{self._link.prefix}{self.rule.metric}.{self.rule.period}.{start_ns}:{self.rule.id}:{self.subject}"
+
+
+AnyLeasedEscrow: TypeAlias = LeasedConcurrency | LeasedConversation | LeasedBudget

@@ -43,6 +43,15 @@ class Lease:
         self.until_ns = until_ns
 
 
+class BucketCharge(Mark):
+    """An amount that was charged whole in one bucket, as most are. All that are charged there share it."""
+
+    __slots__ = ("bucket",)
+
+    def __init__(self, bucket: int) -> None:
+        self.bucket = bucket
+
+
 class Charge(Mark):
     """Where an amount was charged: (is it counted as a lease, bucket, amount), in order."""
 
@@ -84,6 +93,11 @@ class LeasedSliding:
         self._told_ns = 0
         self._bucket = 0
         self._is_certain = False
+        # What was charged in one bucket of one lease since `_own` or `_is_reported` last wrote the books, one of which
+        # is asked before these are read: most requests change these numbers alone.
+        self._run = BucketCharge(-1)
+        self._run_end = 0  # of the lease
+        self._run_leased = self._run_charged = self._run_open = 0
         self._certain_from_ns = self._certain_until_ns = 0  # when these two are known to hold (monotonic)
         self._is_short = False
         self._is_asked = False  # for leases ahead, and not yet answered
@@ -103,7 +117,33 @@ class LeasedSliding:
         mono_ns = self._clock.now_ns(now_ns)
         if not self._certain_from_ns <= mono_ns < self._certain_until_ns:
             self._place(mono_ns)
-        bucket, is_certain = self._bucket, self._is_certain
+        self._reserved += amount
+        self._pace.take(amount, mono_ns)
+        self._link.takes += 1
+        self._link.active[self] = None
+        bucket = self._bucket
+        if self._is_certain:
+            for lease in self._leases:
+                if lease.left >= amount and lease.end >= bucket:
+                    return self._take_of(lease, amount, bucket)
+                if lease.left:
+                    break
+        return self._take_of_several(amount, bucket, is_certain=self._is_certain)
+
+    def _take_of(self, lease: Lease, amount: int, bucket: int) -> BucketCharge:
+        run = self._run
+        if run.bucket != bucket or self._run_end != lease.end:
+            self._write()
+            run = self._run = BucketCharge(bucket)
+            self._run_end = lease.end
+        lease.left -= amount
+        self._pool -= amount
+        self._run_leased += amount
+        self._run_charged += amount
+        self._run_open += amount
+        return run
+
+    def _take_of_several(self, amount: int, bucket: int, *, is_certain: bool) -> Charge:
         charges, leases = self._moved
         pieces: list[tuple[bool, int, int]] = []
         left = amount
@@ -129,21 +169,42 @@ class LeasedSliding:
             self._charged[bucket] = self._charged.get(bucket, 0) + left
             pieces.append((False, bucket, left))
         self._open.begin(pieces)
-        self._reserved += amount
-        self._pace.take(amount, mono_ns)
-        self._link.takes += 1
-        self._link.active[self] = None
         return Charge(pieces)
+
+    def _write(self) -> None:
+        """Write what was charged since the last time into the books."""
+        if not (self._run_leased or self._run_charged or self._run_open):
+            return
+        leases, end = self._moved[1], self._run_end
+        leases[end] = leases.get(end, 0) - self._run_leased
+        self._change(self._run.bucket, self._run_charged, self._run_open)
+        self._run_leased = self._run_charged = self._run_open = 0
+
+    def _change(self, bucket: int, charged: int, opened: int) -> None:
+        """Add to what was charged in a bucket, and to what of it is open."""
+        charges = self._moved[0]
+        if charged:
+            charges[bucket] = charges.get(bucket, 0) + charged
+            self._charged[bucket] = self._charged.get(bucket, 0) + charged
+        self._open.change(bucket, opened)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
-        assert isinstance(mark, Charge)
         self._reserved -= taken
-        self._open.end(mark.pieces)
         self._open.is_told = False
         self._link.active[self] = None
         back = taken - charged
         oldest = self._bucket_at(self._clock.now_ns(now_ns)) - self._buckets
+        if isinstance(mark, BucketCharge):
+            back = back if mark.bucket >= oldest else 0
+            if mark.bucket == self._run.bucket:
+                self._run_open -= taken
+                self._run_charged -= back
+            else:
+                self._change(mark.bucket, -back, -taken)
+            return
+        assert isinstance(mark, Charge)
+        self._open.end(mark.pieces)
         while back and mark.pieces:
             is_uncertain, bucket, amount = mark.pieces.pop()
             part = min(back, amount)
@@ -333,6 +394,7 @@ class LeasedSliding:
         return max(gone_ns - mono_ns, 0) / _SECOND_NS
 
     def _is_reported(self) -> bool:
+        self._write()
         return self._open.is_told and not any(self._moved[0].values()) and not any(self._moved[1].values())
 
     def _target(self, now_ns: int) -> int:
@@ -358,6 +420,7 @@ class LeasedSliding:
 
     def _own(self, mono_ns: int) -> int:
         """Return what this gateway has charged in the window that ends now, and let go of what has left it."""
+        self._write()
         oldest = self._bucket_at(mono_ns) - self._buckets
         total = 0
         for book in (self._charged, self._uncertain):

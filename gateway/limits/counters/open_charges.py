@@ -29,6 +29,15 @@ class OpenCharges:
             book = self._books[is_lease]
             book[bucket] = book.get(bucket, 0) + amount
 
+    def change(self, bucket: int, amount: int) -> None:
+        """Count an amount more as open, charged in a bucket; a negative one less."""
+        book = self._books[0]
+        left = book.get(bucket, 0) + amount
+        if left > 0:
+            book[bucket] = left
+        else:
+            book.pop(bucket, None)  # it may have left the window before
+
     def end(self, pieces: Iterable[tuple[bool, int, int]]) -> None:
         """Count them as open no longer."""
         for is_lease, bucket, amount in pieces:

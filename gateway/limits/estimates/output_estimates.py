@@ -15,6 +15,7 @@ MAX_PAIRS: Final = 8192
 ENOUGH_ANSWERS: Final = 20
 MEMORY_ANSWERS: Final = 200
 RELATIVE_ERROR: Final = 0.05
+_TOLERANCE: Final = 0.2  # of what was said before; what an answer lacks by it, it is given while it runs
 
 # An answer that ended by itself. Any other end (a limit, a client who left, a fault) cut it: it would have been longer.
 _OWN_ENDS: Final = frozenset({"stop", "tool_calls", "function_call", "content_filter"})
@@ -195,3 +196,33 @@ def learn_length(known: Iterable[Lengths], output_tokens: int, finish_reason: st
     each = output_tokens if choices <= 1 else -(-output_tokens // choices)
     for lengths in known:
         lengths.add(each, is_cut=is_cut)
+
+
+class SteadyEstimates:
+    """What an OutputEstimator says, changed only where it differs by more than a fifth from what was said before.
+
+    A refused request is kept a place of the size it asked for. Were its estimate to have grown by a few tokens when it
+    comes back, the place would be too small for it, and the wait it was told untrue.
+    """
+
+    def __init__(self, estimator: OutputEstimator) -> None:
+        self._estimator = estimator
+        self._said: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def learn(self, tenant: str, model: str, output_tokens: int, finish_reason: str, choices: int = 1) -> None:
+        """Add a settled request, as the estimator does."""
+        self._estimator.learn(tenant, model, output_tokens, finish_reason, choices)
+
+    def lengths(self, tenant: str, model: str) -> list[Lengths]:
+        """Return what the estimator has learned of a pair, and goes on to learn."""
+        return self._estimator.lengths(tenant, model)
+
+    def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
+        """Return the output tokens to reserve for all choices, each at most `max_tokens`."""
+        newest = self._estimator.estimate(tenant, model)
+        said = self._said.get((tenant, model))
+        if newest != said and (said is None or abs(newest - said) > _TOLERANCE * said):
+            said = self._said[tenant, model] = newest
+            if len(self._said) > MAX_PAIRS:
+                self._said.popitem(last=False)
+        return (said if max_tokens is None or said < max_tokens else max_tokens) * choices

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from backends.engine_metrics.gauges import ServerGauges
 from backends.engine_metrics.scraper import Scrape
 from contracts.serving.configuration import Snapshot
 from gateway.observability.metrics.exposition import Family, Sample
@@ -11,6 +12,15 @@ from gateway.observability.metrics.exposition import Family, Sample
 WINDOW_SECONDS: Final = 60.0
 
 _Stages = tuple[tuple[float, int], ...]
+
+# Signals of a pool by the metric.
+_SIGNALS: Final = {
+    "tollkeeper_pool_replicas": "Inference servers of a pool that answer.",
+    "tollkeeper_pool_queue_requests": "Requests that wait at a pool's servers.",
+    "tollkeeper_pool_running_requests": "Requests in a pool's batches.",
+    "tollkeeper_pool_kv_usage_ratio": "Used part of a pool's fullest KV cache.",
+    "tollkeeper_pool_ttft_seconds": "Mean time to the first token in the last minute.",
+}
 
 
 class FirstTokenTimes:
@@ -46,39 +56,35 @@ class FirstTokenTimes:
 
 def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_tokens: FirstTokenTimes) -> Iterator[Family]:
     """Yield each pool's signals, over its servers that answer. What none of them says has no sample."""
-    replicas: list[Sample] = []
-    waiting: list[Sample] = []
-    running: list[Sample] = []
-    usage: list[Sample] = []
-    ttft: list[Sample] = []
+    samples: dict[str, list[Sample]] = {name: [] for name in _SIGNALS}
     for pool in snapshot.pools.values():
         gauges = {
             target.id: scrape.gauges
             for target in pool.targets
             if (scrape := scrapes.get(target.id)) is not None and scrape.gauges is not None
         }
-        if not gauges:
-            continue
-        labels = {"pool": pool.id}
-        replicas.append((labels, len(gauges)))
-        if known := [found.waiting for found in gauges.values() if found.waiting is not None]:
-            waiting.append((labels, sum(known)))
-        if known := [found.running for found in gauges.values() if found.running is not None]:
-            running.append((labels, sum(known)))
-        if ratios := [found.kv_usage for found in gauges.values() if found.kv_usage is not None]:
-            usage.append((labels, max(ratios)))
-        if means := [mean for name in gauges if (mean := first_tokens.mean(name)) is not None]:
-            ttft.append((labels, sum(mean * times for mean, times in means) / sum(times for _, times in means)))
-    yield Family("tollkeeper_pool_replicas", "gauge", "Inference servers of a pool that answer.", replicas)
-    yield Family("tollkeeper_pool_queue_requests", "gauge", "Requests that wait at a pool's servers.", waiting)
-    yield Family("tollkeeper_pool_running_requests", "gauge", "Requests in a pool's batches.", running)
-    yield Family("tollkeeper_pool_kv_usage_ratio", "gauge", "Used part of a pool's fullest KV cache.", usage)
-    yield Family(
-        "tollkeeper_pool_ttft_seconds",
-        "gauge",
-        "Mean time to the first token in the last minute.",
-        ttft,
-    )
+        if gauges:
+            for name, value in _signals(gauges, first_tokens).items():
+                if value is not None:
+                    samples[name].append(({"pool": pool.id}, value))
+    for name, help in _SIGNALS.items():
+        yield Family(name, "gauge", help, samples[name])
+
+
+def _signals(gauges: Mapping[str, ServerGauges], first_tokens: FirstTokenTimes) -> dict[str, float | None]:
+    """Return a pool's signals from what its servers say, at least one; `None` for what none of them says."""
+    waiting = [found.waiting for found in gauges.values() if found.waiting is not None]
+    running = [found.running for found in gauges.values() if found.running is not None]
+    ratios = [found.kv_usage for found in gauges.values() if found.kv_usage is not None]
+    means = [mean for name in gauges if (mean := first_tokens.mean(name)) is not None]
+    requests = sum(times for _, times in means)
+    return {
+        "tollkeeper_pool_replicas": len(gauges),
+        "tollkeeper_pool_queue_requests": sum(waiting) if waiting else None,
+        "tollkeeper_pool_running_requests": sum(running) if running else None,
+        "tollkeeper_pool_kv_usage_ratio": max(ratios, default=None),
+        "tollkeeper_pool_ttft_seconds": sum(mean * times for mean, times in means) / requests if means else None,
+    }
 
 
 def _goes_on(before: _Stages, now: _Stages) -> bool:

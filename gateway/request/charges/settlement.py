@@ -1,6 +1,6 @@
 """Usage and cost of each attempt: as the target reported it, else as counted, else estimated.
 
-An attempt that failed before any token, in a way that is not billed, is free (`failed_attempts.py`).
+An attempt that failed before any token, in a way that is not billed, is free (`charging.py`).
 """
 
 import logging
@@ -21,22 +21,25 @@ from contracts.pricing.prices import (
     UNKNOWN_COST,
     AnyCard,
     Cost,
+    PriceBook,
     bill,
     is_billable,
 )
+from contracts.recording.moments import utc_moment
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import Snapshot, TargetSpec
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
-from gateway.limits.estimates.known_cards import KnownCards
 from gateway.replies.progress import Progress
 from gateway.request.attempt import Attempt, answering
-from gateway.request.charges.failed_attempts import is_free
+from gateway.request.charges.charging import is_free
 from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
 _NO_PARTS: Final[dict[str, int]] = {}
 _OURS: Final = "engine"  # the kind of target
+_MAX_KEPT: Final = 50_000  # cards
+_NO_BOOK: Final = PriceBook()
 
 
 class Settlement:
@@ -259,3 +262,39 @@ def _joined(first: Usage, others: list[Usage]) -> Usage:
 
 def _outputs_of(usage: Usage) -> Usage:
     return Usage(**{leaf: getattr(usage, leaf) for leaf in OUTPUT_LEAVES})
+
+
+class KnownCards:
+    """The price cards that hold at present, by model, tenant, seller, region and service tier.
+
+    Each is looked up once, and remembered until some card of the snapshot's price book begins or ends.
+    """
+
+    def __init__(self) -> None:
+        self._book = _NO_BOOK
+        self._from_ns = self._until_ns = 0  # between these no card begins or ends
+        self._cards: dict[tuple[str, str, str, str, str], AnyCard | None] = {}
+
+    def card_for(
+        self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str
+    ) -> AnyCard | None:
+        """Return the card that held at a moment (Unix nanoseconds), at a service tier; `None` if none did.
+
+        `region` is that of the target that answers.
+        """
+        if snapshot.prices is not self._book or not self._from_ns <= at_ns < self._until_ns:
+            self._book = snapshot.prices
+            self._from_ns, self._until_ns = self._book.unchanged_around(at_ns)
+            self._cards.clear()
+        name = (model, tenant, seller, region, tier)
+        try:
+            return self._cards[name]
+        except KeyError:
+            moment = utc_moment(at_ns)
+            card = self._book.card_for(model, tenant, moment, seller, region)
+            if card is not None and tier:
+                card = card.at_tier(tier)
+            if len(self._cards) >= _MAX_KEPT:
+                self._cards.clear()
+            self._cards[name] = card
+            return card

@@ -17,8 +17,7 @@ from gateway.cache.cache_control import ANY, read_cache_control
 from gateway.cache.fingerprint import fingerprint
 from gateway.cache.pricing import price_by
 from gateway.limits.demand import Rates
-from gateway.limits.grant import Grant
-from gateway.limits.reservation import Reservation, take_at_once
+from gateway.limits.reservation import Grant, Reservation, take_at_once
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.plans.cache_plan import CachePlan

@@ -10,8 +10,7 @@ from gateway.cache.answer_store import Entry
 from gateway.cache.fingerprint import Context, share_of
 from gateway.limits.limit_plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
-from gateway.request.plans.record_shapes import VARYING
-from gateway.request.plans.record_template import RecordTemplate
+from gateway.request.plans.record_shapes import VARYING, RecordTemplate
 from gateway.request.stages import Stages
 
 

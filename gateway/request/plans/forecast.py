@@ -3,8 +3,7 @@
 from typing import Final
 
 from gateway.limits.estimates.counting import TokenEstimator, learn_ratio, upper_tokens
-from gateway.limits.estimates.output_estimates import learn_length
-from gateway.limits.estimates.steady_estimates import SteadyEstimates
+from gateway.limits.estimates.output_estimates import SteadyEstimates, learn_length
 
 _FRESH_NS: Final = 100_000_000  # others teach the same estimators
 _EVERY_NS: Final = 20_000_000  # fifty lessons a second renew averages of twenty to two hundred requests soon enough

@@ -15,8 +15,7 @@ from gateway.limits.limit_plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.plans.cache_plan import CachePlan, cache_plan_of
 from gateway.request.plans.forecast import Forecast
-from gateway.request.plans.record_shapes import KeptShapes, RecordShape
-from gateway.request.plans.record_template import packed
+from gateway.request.plans.record_shapes import KeptShapes, RecordShape, packed
 from gateway.request.stages import Stages
 from gateway.routing.health.target_health import TargetHealth
 

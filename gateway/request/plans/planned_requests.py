@@ -13,8 +13,7 @@ from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.answer_facts import is_looked_into
-from gateway.replies.chat_reply import ChatReply
-from gateway.replies.reply import ReplyFacts
+from gateway.replies.reply import ChatReply, ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, RequestContext, has_context, read_context, read_trace
 from gateway.request.plans.cache_hits import CacheHits

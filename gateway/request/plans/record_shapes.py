@@ -1,14 +1,19 @@
 """Encoders for the records of similar chats. They outlive plans, which are kept for a second."""
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from contracts.metering.gaps import pack_gaps
 from contracts.recording.records import RequestRecord, encode_record
-from gateway.request.plans.record_template import RecordTemplate
 
 if TYPE_CHECKING:
     from gateway.request.request_state import RequestState
 
+_encoder: Final = msgspec.msgpack.Encoder()
+_ARRAY_16: Final = b"\xdc"  # MessagePack's mark of an array with two bytes of length
+_HEADER_BYTES: Final = 3
 # The fields that differ among the good answers to one key's requests for one model at one target, or from the cache.
 # What the caller says of itself, and what guardrails say of it. If any of it differs from the plan,
 # `RequestState.is_like_its_plan` is false (`planned_requests.py`), and the request is written down whole before it is
@@ -90,6 +95,49 @@ AT_DEFAULT: Final = frozenset(
 )
 _MOST_KEPT: Final = 128
 _NOTHING: Final[tuple[object, ...]] = ()
+
+
+def packed(value: object) -> msgspec.Raw:
+    """Return a value that many records share, packed once."""
+    return msgspec.Raw(_encoder.encode(value))
+
+
+class RecordTemplate:
+    """Packs request records that differ from `example` only in the fields named `varying`.
+
+    `fixed` are the runs of constant fields, packed, in the order of the record.
+    """
+
+    __slots__ = ("_header", "_order", "_own_header_bytes", "fixed")
+
+    def __init__(self, example: RequestRecord, varying: tuple[str, ...]) -> None:
+        packed = encode_record(example)
+        assert packed[:1] == _ARRAY_16, "a request record has more than 15 fields"
+        self._header = packed[:_HEADER_BYTES]
+        fixed: list[msgspec.Raw] = []
+        order: list[int] = []
+        run = _encoder.encode(RequestRecord.__struct_config__.tag)
+        for name in (*RequestRecord.__struct_fields__, ""):
+            if name and name not in varying:
+                run += _encoder.encode(getattr(example, name))
+                continue
+            if run:
+                order.append(len(varying) + len(fixed))
+                fixed.append(msgspec.Raw(run))
+                run = b""
+            if name:
+                order.append(varying.index(name))
+        self.fixed = tuple(fixed)
+        self._order = itemgetter(*order)
+        self._own_header_bytes = 1 if len(order) < 16 else _HEADER_BYTES
+
+    def pack(self, values: tuple[object, ...]) -> bytes:
+        """Return the packed record with these values of the varying fields, in the order of `varying`."""
+        return self.pack_all(self._order(values + self.fixed))
+
+    def pack_all(self, parts: tuple[object, ...]) -> bytes:
+        """Return the packed record with these varying fields and constant runs, in the order of the record."""
+        return self._header + _encoder.encode(parts)[self._own_header_bytes :]
 
 
 class RecordShape:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from backends.llm.base import ModelCall, Sink, Target, check_translated
 from backends.llm.http.streamed_call import refuses_stream, streamed
@@ -16,7 +17,7 @@ from contracts.errors import (
 )
 from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
-from gateway.config.targets import TargetReplaced
+from gateway.config.targets import TargetRegistry, TargetReplaced
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
@@ -24,7 +25,22 @@ from gateway.request.request_state import RequestState
 from gateway.routing.attempts.assembling_sink import AssemblingSink
 from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.routing.attempts.time_limits import TimeLimits
+from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.target_health import TargetHealth, failure_words, is_fault, rest_asked
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMeans:
+    """The dependencies of every attempt and race. `random` returns a number from 0 to 1."""
+
+    targets: TargetRegistry
+    clock: Clock
+    health: HealthBook
+    random: Callable[[], float]
+    sleep: Sleep
+    note_sent: Callable[[RequestState], None] | None = None  # told before each call
 
 
 class AttemptRun:

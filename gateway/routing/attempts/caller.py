@@ -11,8 +11,7 @@ from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_means import AttemptMeans, Sleep
-from gateway.routing.attempts.attempt_run import AttemptRun
+from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, Sleep
 from gateway.routing.attempts.trial import Trial, costs_a_retry
 from gateway.routing.health.health_book import HealthBook
 

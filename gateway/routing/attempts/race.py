@@ -15,8 +15,7 @@ from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
 from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_means import AttemptMeans
-from gateway.routing.attempts.attempt_run import AttemptRun, is_final
+from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, is_final
 from gateway.routing.attempts.racing_sink import RacingSink
 from gateway.routing.attempts.time_limits import TimeLimits
 

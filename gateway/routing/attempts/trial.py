@@ -23,8 +23,7 @@ from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_means import AttemptMeans
-from gateway.routing.attempts.attempt_run import AttemptRun, is_final
+from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, is_final
 from gateway.routing.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
 from gateway.routing.attempts.race import Race
 from gateway.routing.attempts.time_limits import TimeLimits

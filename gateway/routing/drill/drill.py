@@ -16,7 +16,7 @@ from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.caller import Caller
-from gateway.routing.attempts.leg_order import arranged
+from gateway.routing.attempts.turn_order import arranged
 from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
 from gateway.routing.health.health_book import HealthBook

@@ -89,3 +89,23 @@ class SharedHealth:
             return
         self._looked_into[name] = note
         breaker.suspect(f"{note.why} (at gateway {note.gateway})")
+
+
+class HealthService:
+    """The book, and what looks through it. `shared` is `None` if this gateway is alone."""
+
+    def __init__(self, book: HealthBook, shared: SharedHealth | None) -> None:
+        self.book = book
+        self.shared = shared
+
+    async def run(self) -> None:
+        """Look through the book, and exchange notes, until cancelled."""
+        if self.shared is None:
+            await self.book.run()
+        else:
+            await asyncio.gather(self.book.run(), self.shared.run())
+
+    async def close(self) -> None:
+        """Close the way to the other gateways."""
+        if self.shared is not None:
+            await self.shared.close()

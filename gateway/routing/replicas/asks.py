@@ -1,19 +1,17 @@
 """What routing policies see of a request: the length of its prompt, and the keys of its blocks."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final, Protocol, cast
 
 from algorithms.routing.ask import Ask
 from algorithms.routing.block_map import KEY_MASK
 from backends.llm.base import CachingTarget, ModelCall, PromptBlocks, Target
-from contracts.engine.block_keys import chain, root_key
 from contracts.serving.configuration import TargetSpec
 
 # Of servers that do not tell their tokens, prompts are known by their text: 256 bytes are some 64 tokens.
 _TEXT_BYTES: Final = 256
 _TEXT_TOKENS: Final = 64
-_MOST_TEXT_BYTES: Final = 131_072  # half a millisecond of hashing
+_MOST_TEXT_BYTES: Final = 131_072
 _MESSAGES: Final = b'"messages"'
 
 
@@ -49,16 +47,14 @@ def estimated_ask(body: bytes, cache_salt: str, session: str, output_tokens: int
     """Return what a request asks of servers that do not tell their tokens, with keys of its text.
 
     They begin with the messages: what comes before them differs from client to client, not by turn. The tenant's salt
-    goes into them, so that no tenant's prompts are looked for in another's.
+    goes into them, so that no tenant's prompts are looked for in another's. They never leave this process, so that its
+    own seeded hash is enough.
     """
     start = max(body.find(_MESSAGES), 0)
-    text = body[start : start + _MOST_TEXT_BYTES]
-    keys = chain(_root_of(cache_salt), text, _TEXT_BYTES)
     tokens = max((len(body) - start) * _TEXT_TOKENS // _TEXT_BYTES, 1)
-    found = [int.from_bytes(key[:8], "little") & KEY_MASK for key in keys]
-    return Ask(tokens, found, _TEXT_TOKENS, output_tokens, session, is_whole)
-
-
-@lru_cache(maxsize=4096)  # as many as there are tenants that ask at once
-def _root_of(cache_salt: str) -> bytes:
-    return root_key(cache_salt)
+    keys: list[int] = []
+    key = hash(cache_salt) & KEY_MASK
+    for end in range(start + _TEXT_BYTES, min(len(body), start + _MOST_TEXT_BYTES) + 1, _TEXT_BYTES):
+        key = hash((key, body[end - _TEXT_BYTES : end])) & KEY_MASK
+        keys.append(key)
+    return Ask(tokens, keys, _TEXT_TOKENS, output_tokens, session, is_whole)

@@ -24,7 +24,8 @@ class Placed:
         self._hold = hold
         self._progress = progress
         self._clock = clock
-        progress.on_first = self._note_first
+        if not hold.is_blind:
+            progress.on_first = self._note_first
 
     def _note_first(self, now_ns: int) -> None:
         hold, usage = self._hold, self._progress.usage

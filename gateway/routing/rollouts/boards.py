@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from algorithms.rollouts.rollout_tally import ArmTally, Observed
+from contracts.recording.moments import utc_now
 from contracts.serving.rollouts import RolloutSpec
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class FileBoard:
 
     can_step = False
 
-    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
         self._path = path
         self._now = now
         self._told: dict[str, str] = {}  # the day that was last told of, by rollout

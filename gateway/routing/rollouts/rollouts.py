@@ -80,8 +80,7 @@ class Rollouts:
             return
         attempt = attempt_of(life, spec.candidate if life.arm == "candidate" else spec.incumbent)
         if attempt is None and life.left_first_for in _NO_ROOM:  # its callers find it full, or away: that is its own
-            self.book.note(spec, life.arm, Seen(failed=True))
-            life.add_decision("rollout_answer", {"failed": True})
+            self._note(life, spec, Seen(failed=True))
             return
         if attempt is None:  # answered from the cache, or refused before any model: it took no part
             life.rollout, life.arm = None, ""
@@ -92,13 +91,17 @@ class Rollouts:
         text = None if copied is None else text_of(copied[0] + copied[1], most)
         seen = seen_of(attempt, text, life.wait_ns or 0)
         if seen is not None:
-            self.book.note(spec, life.arm, seen)
-            if seen.failed:  # whoever has answered then
-                life.add_decision("rollout_answer", {"failed": True})
-            elif seen.refused is not None:
-                life.add_decision("rollout_answer", {"refused": seen.refused})
+            self._note(life, spec, seen)
         if is_copied:
             self.shadows.copy(life, spec, text)
+
+    def _note(self, life: RequestState, spec: RolloutSpec, seen: Seen) -> None:
+        """Note what was seen of an arm, also on the request's record."""
+        self.book.note(spec, life.arm, seen)
+        if seen.failed:  # whoever has answered then
+            life.add_decision("rollout_answer", {"failed": True})
+        elif seen.refused is not None:
+            life.add_decision("rollout_answer", {"refused": seen.refused})
 
     @property
     def has_stopped(self) -> bool:

@@ -10,7 +10,7 @@ from contracts.serving.semantic import SemanticReading, SemanticSpec
 from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.leg_order import arranged
+from gateway.routing.attempts.turn_order import arranged
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.routes.facts import Asked, Reading
 from gateway.routing.routes.live_standing import LiveStanding, Waits

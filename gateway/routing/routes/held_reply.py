@@ -9,8 +9,7 @@ from contracts.api.chat import ChatRequest, DeltaPart
 from contracts.api.generation import Delta
 from contracts.engine.wire import TokenLogprob
 from contracts.errors import UpstreamBroken
-from gateway.replies.allowance import WAIT
-from gateway.replies.piece import part_of
+from gateway.replies.allowance import WAIT, part_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.routing.routes.judge import HeldText

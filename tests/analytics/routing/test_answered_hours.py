@@ -16,7 +16,7 @@ from analytics.queries import query
 from analytics.routing.answered import read_answered
 from analytics.routing.use import Use
 from analytics.scope import Scope
-from backends.store.checks.parts import damaged_parts
+from backends.store.checks.damage import damaged_parts
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from backends.store.deletion import SYNC

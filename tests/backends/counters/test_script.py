@@ -11,8 +11,7 @@ from redis.asyncio import Redis
 
 from backends.counters.address import CountersAddress
 from backends.counters.amounts import deltas, joined, split
-from backends.counters.connection import CountersConnection
-from backends.counters.script import batch_script
+from backends.counters.connection import CountersConnection, batch_script
 from contracts.errors import CountersUnavailable
 from tests.backends.counters.redis_server import RedisServer
 

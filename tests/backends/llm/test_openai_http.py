@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Asker
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.http_client.http_timeouts import Timeouts

@@ -62,7 +62,16 @@ def test_each_exception_has_its_error(error: Exception, code: str, is_retryable:
 
 @pytest.mark.parametrize(
     ("stated", "seconds"),
-    [("7", 7.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("soon", 1.0), ("-1", 1.0), ("1e9", 1.0)],
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:00:00 -0000", 0.0),  # no zone is stated
+        ("Mon, 01 Jan 0001 00:00:00 -0000", 0.0),
+        ("soon", 1.0),
+        ("-1", 1.0),
+        ("1e9", 1.0),
+    ],
 )
 def test_a_limited_rate_says_how_long_to_wait(stated: str, seconds: float) -> None:
     error = raised("RateLimitError", status=429, litellm_response_headers={"retry-after": stated})

@@ -7,7 +7,6 @@ import openai
 import pytest
 
 OTHER_KEY = "tk-" + "B" * 43
-BYPASSED = ({"Cache-Control": "no-store"}, "bypass")
 
 
 def configuration(kit, targets, cache=None, **more):

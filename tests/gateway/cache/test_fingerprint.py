@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from backends.embedder.base import MOST_CHARACTERS
 from contracts.access.identity import Identity
-from gateway.cache.fingerprint import Context, Fingerprint, fingerprint, has_repeated_names, share_of
+from contracts.api.json_names import has_repeated_names
+from gateway.cache.fingerprint import Context, Fingerprint, fingerprint, share_of
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "What is a tariff?"}]}
 

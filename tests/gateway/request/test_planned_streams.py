@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from contracts.metering.gaps import unpack_gaps
-from gateway.replies.chunk_relay import ChunkRelay
+from gateway.replies.relays import ChunkRelay
 from tests.gateway.conftest import KEY
 from tests.gateway.request.pair import counters, facts, requests_in_memory, told, without_id
 

@@ -26,8 +26,7 @@ from gateway.guardrails.means import Means
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.demand import FREE
 from gateway.limits.estimates.counting import TokenEstimator
-from gateway.limits.estimates.output_estimates import OutputEstimator
-from gateway.limits.estimates.steady_estimates import SteadyEstimates
+from gateway.limits.estimates.output_estimates import OutputEstimator, SteadyEstimates
 from gateway.records.journal import Journal, unpack_entry
 from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder

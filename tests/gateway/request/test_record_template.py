@@ -10,8 +10,7 @@ from contracts.metering.gaps import pack_gaps
 from contracts.metering.usage import Usage
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.rules.limits import PRIORITY_CLASSES
-from gateway.request.plans.record_shapes import VARYING
-from gateway.request.plans.record_template import RecordTemplate
+from gateway.request.plans.record_shapes import VARYING, RecordTemplate
 
 COUNT = st.integers(0, 2**32 - 1)
 MAYBE = st.none() | COUNT

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from backends.engine.torch_engine.driver import run
+from bench.torch_driver import run
 from contracts.engine.kept_prefix import KeptPrefix
 from contracts.errors import ConfigurationError
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, random_ids, request

@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
 import pytest
 
-from backends.engine.torch_engine.driver import Answer, run
 from backends.engine.torch_engine.engine import TorchEngine
+from bench.torch_driver import Answer, run
 from contracts.engine.wire import Grammar, GrammarKind
 from tests.backends.engine.torch_engine.tiny_models import request
 

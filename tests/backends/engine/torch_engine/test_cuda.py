@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from backends.engine.settings import BUILTIN_PATH
-from backends.engine.torch_engine.driver import run
+from bench.torch_driver import run
 from contracts.engine.wire import Sampling, Submit
 from tests.backends.engine.torch_engine.conftest import MakeEngine
 from tests.backends.engine.torch_engine.test_parity import expected, random_batch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from backends.engine.torch_engine.driver import Answer, collect, run
+from bench.torch_driver import Answer, collect, run
 from contracts.engine.wire import Delta, Finished, Image
 from tests.backends.engine.torch_engine.tiny_models import CONTEXT, TEXT, VOCABULARY, random_ids, request
 

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.sampler import NO_TOKEN, choose
 from backends.engine.torch_engine.sampling_state import SamplingState
 from backends.engine.torch_engine.settings import EngineSettings
+from bench.torch_driver import run
 from contracts.engine.wire import Finished, Grammar, Sampling
 from contracts.errors import Unavailable
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, request

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.engine import TorchEngine
+from bench.torch_driver import run
 from contracts.engine.wire import Grammar, GrammarKind
 from tests.backends.engine.torch_engine.tiny_models import request
 

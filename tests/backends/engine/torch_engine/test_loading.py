@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.model_files import read_model_files
+from bench.torch_driver import run
 from contracts.errors import ConfigurationError
 from tests.backends.engine.torch_engine.tiny_models import (
     BEGIN,

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from backends.engine.torch_engine.driver import run
+from bench.torch_driver import run
 from contracts.engine.wire import Submit
 from tests.backends.engine.torch_engine.conftest import MakeEngine
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, random_ids, request

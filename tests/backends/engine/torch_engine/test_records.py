@@ -6,8 +6,8 @@ import time
 import pytest
 
 from algorithms.gpu_time.ledger import ledger_lines
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.step_meter import StepMeter
+from bench.torch_driver import run
 from contracts.recording.records import KvRecord, StepRecord
 from tests.backends.engine.torch_engine.tiny_models import random_ids, request
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.sampler import _keep_top, choose
 from backends.engine.torch_engine.sampling_state import SamplingState
+from bench.torch_driver import run
 from contracts.engine.wire import Sampling
 from tests.backends.engine.torch_engine.tiny_models import END_ID, VOCABULARY, random_ids, request
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.api.chat import ChatRequest
-from contracts.metering.usage_wish import wants_usage
 from gateway.apis.messages.translation import read_messages_as_chat, read_prompt_as_chat
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -299,7 +298,7 @@ def test_the_typed_chat_and_its_body_are_one():
     request = read(user("a"), stream=True, top_k=3, tools=[TOOL], stop_sequences=["x"])
     same = msgspec.json.decode(request.chat_body, type=ChatRequest)
     assert all(getattr(request, name) == getattr(same, name) for name in ChatRequest.__struct_fields__)
-    assert (request.is_streamed, request.output_limit, wants_usage(request)) == (True, 9999, False)
+    assert (request.is_streamed, request.output_limit, request.wants_usage) == (True, 9999, False)
 
 
 def test_a_prompt_to_be_counted_needs_no_limit_and_may_end_with_an_answer():

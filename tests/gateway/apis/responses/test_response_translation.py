@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from contracts.api.chat import TranslatedChat
 from contracts.api.responses import InputItem
 from contracts.errors import InvalidRequest
-from contracts.metering.usage_wish import wants_usage
 from gateway.apis.responses.reading import item_of, read_asked
 from gateway.apis.responses.translation import chat_messages, chat_of, check_items
 
@@ -156,7 +155,7 @@ def test_every_field_has_its_place_in_the_chat():
         "prompt_cache_key": "k",
         "service_tier": "flex",
     }
-    assert chat.is_streamed and chat.output_limit == 5 and chat.user == "u" and not wants_usage(chat)
+    assert chat.is_streamed and chat.output_limit == 5 and chat.user == "u" and not chat.wants_usage
 
 
 def test_a_safety_identifier_stands_for_the_user_where_none_is_named():

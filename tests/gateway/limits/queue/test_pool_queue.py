@@ -8,8 +8,7 @@ from contracts.errors import QueueFull
 from contracts.pricing.prices import PriceBook
 from contracts.rules.limits import QueueSpec
 from contracts.serving.configuration import EMPTY_SNAPSHOT, PoolSpec, Snapshot, TargetSpec
-from gateway.limits.queue.pool_queue import PoolQueue
-from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.limits.queue.pool_queue import PoolQueue, PoolQueues
 from gateway.limits.queue.request import PoolRoom
 from gateway.request.clock import Clock
 from tests.gateway.limits.queue.queueing import SECOND_NS, request

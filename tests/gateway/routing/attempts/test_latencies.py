@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.health.latencies import Latencies
+from gateway.routing.health.pool_health import Latencies
 
 
 @given(st.lists(st.integers(1_000_000, 600_000_000_000), min_size=1, max_size=60), st.floats(0.01, 0.99))

@@ -8,7 +8,7 @@ from contracts.errors import UpstreamError
 from contracts.serving.configuration import EMPTY_SNAPSHOT, PoolSpec, TargetSpec
 from contracts.serving.failures import BreakerPolicy, Playbook
 from gateway.request.clock import Clock
-from gateway.routing.attempts.leg_order import arranged
+from gateway.routing.attempts.turn_order import arranged
 from gateway.routing.health.health_book import HealthBook
 
 

@@ -13,7 +13,6 @@ with warnings.catch_warnings():  # the generated validators are written for an e
     from envoy_data_plane.envoy.service.ext_proc.v3 import (
         HttpBody,
         HttpHeaders,
-        HttpTrailers,
         ProcessingRequest,
         ProcessingResponse,
         ProtocolConfiguration,
@@ -90,10 +89,6 @@ class Exchange:
         for number in range(pieces):
             await self.send(response_body=HttpBody(body=b"data: x\n\n", end_of_stream=number == pieces - 1))
             assert (await self.answer()).response_body is not None
-
-    async def end_with_trailers(self) -> ProcessingResponse:
-        await self.send(request_trailers=HttpTrailers())
-        return await self.answer()
 
     async def close(self) -> None:
         await self._call.done_writing()

@@ -13,11 +13,10 @@ from contracts.recording.records import GpuShare
 from contracts.serving.configuration import EMPTY_SNAPSHOT, TargetSpec
 from gateway.limits.demand import FREE, GPU, OUTPUT
 from gateway.limits.estimates.counting import TokenEstimator
-from gateway.limits.estimates.steady_estimates import SteadyEstimates
-from gateway.limits.grant import Grant
+from gateway.limits.estimates.output_estimates import SteadyEstimates
+from gateway.limits.reservation import Grant
 from gateway.request.attempt import Attempt
-from gateway.request.charges.charging import used_by
-from gateway.request.charges.earlier_answers import EarlierAnswer, used_earlier
+from gateway.request.charges.charging import EarlierAnswer, used_by, used_earlier
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
 from gateway.request.reserving import Reserving

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.metering.message_usage import input_usage, message_usage
 from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
+from gateway.apis.messages.rendering import input_usage, message_usage
 
 COUNTS = st.none() | st.integers(0, 10**6)
 

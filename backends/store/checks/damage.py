@@ -1,13 +1,16 @@
-"""Are the files what was written? Every part's checksums, as the store itself keeps them."""
+"""Damage of disks: parts whose bytes are not those that were written, and losses on the way to the store."""
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
+from backends.segment_log.segment_damage import FOLDER, read_losses
 from backends.store.checks.finding import Finding
 from backends.store.client import StoreClient
 from backends.store.tables import StoreTable, quoted
 
+_LOGS: Final = ("journal*", "journal*/dead-letters", "spool*", "budgets*")
 _BY_PART: Final = {"check_query_single_value_result": 0}
 
 
@@ -29,3 +32,14 @@ def _parts(client: StoreClient, table: StoreTable) -> list[dict[str, Any]]:
 
 def _first_line(message: str) -> str:
     return (message.splitlines() or ["no reason given"])[0][:300]
+
+
+def missing_entries(data: Path) -> list[Finding]:
+    """Return the losses of the journals, spools and budget totals in a data directory."""
+    findings = []
+    for pattern in _LOGS:
+        for directory in sorted(data.glob(pattern)):
+            for loss in read_losses(directory):
+                kept = f"; the segment is kept as {FOLDER}/{loss.kept_as}" if loss.kept_as else ""
+                findings.append(Finding("entries_missing", str(directory.relative_to(data)), f"{loss.line()}{kept}"))
+    return findings
