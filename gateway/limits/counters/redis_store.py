@@ -21,12 +21,12 @@ from gateway.limits.budgets.budget import OnSettled, OnSettledLate
 from gateway.limits.counters.base import Counter, Line, Shortage
 from gateway.limits.counters.lease_link import LeasedPart, Link
 from gateway.limits.counters.lease_parcels import Found, SeekParcel, SyncParcel
-from gateway.limits.counters.leased_escrow import LeasedBudget, LeasedConcurrency, LeasedConversation, LeasedEscrow
+from gateway.limits.counters.leased_escrow import AnyLeasedEscrow, LeasedBudget, LeasedConcurrency, LeasedConversation
 from gateway.limits.counters.leased_sliding import LeasedSliding
 
 _log = logging.getLogger(__name__)
 
-_Leased: TypeAlias = LeasedSliding | LeasedEscrow
+_Leased: TypeAlias = LeasedSliding | AnyLeasedEscrow
 _Name: TypeAlias = tuple[str, str]  # rule id, subject
 
 _SECOND_NS: Final = 1_000_000_000
@@ -180,7 +180,7 @@ class RedisStore:
         self._seeks += 1
         asked: dict[_Leased, int] = {}
         for counter, amount in lines:
-            assert isinstance(counter, LeasedSliding | LeasedEscrow), "a counter of another store"
+            assert isinstance(counter, LeasedSliding | AnyLeasedEscrow), "a counter of another store"
             asked[counter] = asked.get(counter, 0) + amount
         never = _beyond_the_rule(asked, now_ns)
         if never is not None:
@@ -462,7 +462,7 @@ def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
 def _beyond_the_rule(asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
     """Return the counter whose amount is smaller than the request needs, if any."""
     for counter, amount in asked.items():
-        is_counting_only = isinstance(counter, LeasedEscrow) and counter.is_counting_only
+        is_counting_only = isinstance(counter, AnyLeasedEscrow) and counter.is_counting_only
         if amount > counter.rule.amount and not is_counting_only:
             return Shortage(counter, amount, counter.state(now_ns), None)
     return None
