@@ -5,14 +5,11 @@ import socket
 import sys
 from functools import partial
 
-import uvicorn
-
-from analytics.app import create_app
 from analytics.settings import AnalyticsSettings
+from backends.processes.kept_imports import kept_imports
 from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
-from backends.web.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +24,12 @@ def run(settings: AnalyticsSettings) -> None:
 
 def serve(settings: AnalyticsSettings, listener: socket.socket) -> None:
     """Serve on a socket that is bound."""
+    with kept_imports():  # not before the settings are known to be good
+        import uvicorn
+
+        from analytics.app import create_app
+        from backends.web.server import Server
+
     config = uvicorn.Config(
         create_app(settings),
         http=partial(BoundedProtocol, settings.bounds()),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ _BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTA
 _READY_SECONDS: Final = 900.0  # a busy machine takes long; how long it took is a row
 _BLOCK_SECONDS: Final = 300.0
 _PORTS: Final = 9
+_NONE: Final[Mapping[str, str]] = {}
 _IDLE_SECONDS: Final = 600.0
 _QUICK_IDLE_SECONDS: Final = 60.0
 _SETTLE_SECONDS: Final = 60.0  # after the first answer: caches are filled, and what is loaded late is there
@@ -84,9 +85,9 @@ def readme_blocks(path: Path = README) -> list[Block]:
 
 @contextmanager
 def fresh_installation(
-    folder: Path, start: Sequence[str] = ("up",), *, has_dashboard: bool = False
+    folder: Path, start: Sequence[str] = ("up",), *, has_dashboard: bool = False, variables: Mapping[str, str] = _NONE
 ) -> Iterator["Newcomer"]:
-    """Start Tollkeeper in an empty folder that looks like a checkout, and stop it at the end."""
+    """Start Tollkeeper in an empty folder that looks like a checkout, with settings, and stop it at the end."""
     (folder / ".venv" / "bin").mkdir(parents=True)
     for name, arguments in (("tollkeeper", "-m tollkeeper "), ("python", "")):
         script = folder / ".venv" / "bin" / name
@@ -95,7 +96,7 @@ def fresh_installation(
     (folder / "bench").symlink_to(ROOT / "bench")
     base = _free_base()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
-    environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "120", **variables}
     # As after `source .venv/bin/activate`.
     environment["PATH"] = f"{folder / '.venv' / 'bin'}:{environment.get('PATH', os.defpath)}"
     begun = time.monotonic()
@@ -109,7 +110,7 @@ def fresh_installation(
             env=environment,
         )
         try:
-            newcomer = Newcomer(folder, f"http://127.0.0.1:{base}", environment, process.pid)
+            newcomer = Newcomer(folder, base, environment, process.pid)
             newcomer.wait_for_answer(process, begun)
             yield newcomer
         finally:
@@ -123,11 +124,12 @@ def fresh_installation(
 class Newcomer:
     """Someone in a fresh checkout, with the two variables of `up` exported."""
 
-    def __init__(self, folder: Path, gateway: str, environment: dict[str, str], pid: int) -> None:
+    def __init__(self, folder: Path, port_base: int, environment: dict[str, str], pid: int) -> None:
         self.folder = folder
         self.pid = pid
         self.first_answer_seconds = 0.0
-        self.gateway = gateway
+        self.port_base = port_base
+        self.gateway = f"http://127.0.0.1:{port_base}"
         self._environment = environment
 
     def run(self, block: Block) -> Outcome:

@@ -8,13 +8,12 @@ import logging
 import sys
 from collections.abc import Sequence
 
-import uvloop
 from pydantic import ValidationError
 
+from backends.processes.kept_imports import kept_imports
 from backends.processes.logs import start_logging
 from backends.processes.process import require_known_variables
 from backends.secrets.private_files import keep_private
-from collector.app import SETTLE_SECONDS, Collector, settle
 from collector.settings import CollectorSettings
 from contracts.errors import TollkeeperError
 
@@ -35,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start_logging(settings)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
         keep_private(settings.data)
+        with kept_imports():  # not before the settings are known to be good
+            import uvloop
+
+            from collector.app import SETTLE_SECONDS, Collector, settle
+
         if given.settle:
             if settle(settings):
                 return 0

@@ -16,13 +16,16 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     found = use_compiled()
     # From here on a module is what was found of it.
-    import uvloop
-
+    from backends.processes.kept_imports import kept_imports
     from backends.processes.process import run_process
-    from gateway.process.app import run
     from gateway.process.settings import GatewaySettings
 
     def run_told(settings: GatewaySettings) -> None:
+        with kept_imports():  # not before the settings are known to be good
+            import uvloop
+
+            from gateway.process.app import run
+
         uvloop.run(run(settings, lambda: _tell(found)))
 
     return run_process("gateway", GatewaySettings, run_told)

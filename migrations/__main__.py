@@ -13,8 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backends.control.database import ControlDatabase
-from backends.control.known_secrets import KEY_PEPPER, check_secrets
+from backends.processes.kept_imports import kept_imports
 from backends.processes.logs import start_logging
 from backends.processes.process import require_known_variables
 from backends.secrets.installation_id import keep_installation_id
@@ -23,9 +22,7 @@ from backends.segment_log.pieces import Pieces
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from contracts.serving.configuration import control_database_url
-from migrations.database import check_database, migrate_database
 from migrations.settings import MigrationSettings
-from migrations.store import check_store, migrate_store, read_migrations
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +44,10 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         start_logging(settings)
         logging.getLogger("alembic").setLevel(logging.WARNING)  # we say ourselves what is applied
         keep_private(settings.data)
+        with kept_imports():  # not before the settings are known to be good
+            from migrations.database import check_database, migrate_database
+            from migrations.store import check_store, migrate_store, read_migrations
+
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":
             check_database(settings.database_address)
@@ -90,6 +91,9 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
 
 def _identify(settings: MigrationSettings) -> None:
     """Write down which installation this is, if its secrets can be told and written; without it nothing is compared."""
+    from backends.control.database import ControlDatabase
+    from backends.control.known_secrets import KEY_PEPPER, check_secrets
+
     database = ControlDatabase(settings.database_address)
     try:
         check_secrets(database, settings.secrets, (KEY_PEPPER,))

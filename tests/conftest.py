@@ -8,7 +8,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
@@ -26,6 +25,7 @@ from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
+from tests import warm_start
 from tests.made_once import made_once
 from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
@@ -35,6 +35,8 @@ from tests.turns import Turns
 
 # Imports and collected tests stay until the end. Looking for garbage among them took more than half of collection.
 gc.disable()
+# Afterwards as seldom as in a gateway: each test builds an application whose parts live as long as it does.
+COLLECT_EVERY_OBJECTS = 20_000
 
 PATIENCE_SECONDS = 120.0
 TURNS = pytest.StashKey[Turns]()
@@ -50,19 +52,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Hide what was imported from the garbage collector: with torch one collection takes half a second, and each
-    engine asks for one when it stops.
-    """
-    gc.collect()
-    gc.freeze()
+    """Hide what was imported from the garbage collector, and begin to collect."""
+    _hide_what_stays()
+    gc.set_threshold(COLLECT_EVERY_OBJECTS, 10, 10)
     gc.enable()
 
 
+def _hide_what_stays() -> None:
+    """Collect, and let no later collection look at what is left: with torch one took most of a second, and each engine
+    asks for one when it stops.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test marked `alone` while no other process of this run is in a test."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Run a test marked `alone` while no other process of this run is in a test. After a file of tests, hide from the
+    garbage collector what it leaves: imports, fixtures of the session, reports.
+    """
     with item.config.stash[TURNS].taken(is_alone=item.get_closest_marker("alone") is not None):
-        return (yield)
+        result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        _hide_what_stays()
+    return result
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -80,14 +93,14 @@ def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SEC
 
 
 class StoreProcess:
-    """`python -m backends.store` on ports and a directory of its own; can be killed and started again."""
+    """A store's process on ports and a directory of its own; can be killed and started again."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
         self.http_port, self.native_port = find_free_ports(2)
         self.database = "tollkeeper"
         self.log = data / "store.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm_start.WarmProcess | None = None
 
     @property
     def url(self) -> str:
@@ -105,7 +118,7 @@ class StoreProcess:
         }
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> warm_start.WarmProcess:
         assert self._process is not None, "the store was not started"
         return self._process
 
@@ -118,8 +131,7 @@ class StoreProcess:
     def start(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "backends.store"]
-            self._process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+            self._process = warm_start.start("backends.store", env=self.environment, stdout=log, stderr=log)
         poll(self._answers, "the store's start")
 
     def migrate(self) -> None:
@@ -268,6 +280,13 @@ class PostgresPair:
     def _is_synchronous(self, connection: "psycopg.Connection[Any]") -> bool:
         row = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone()
         return row is not None and row[0] == "sync"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_of_warm_starts() -> Iterator[None]:
+    """Wait at the end for the processes that others were forked from."""
+    yield
+    warm_start.end_servers()
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from backends.engine.revival import Revival
 from backends.engine.settings import EngineHostSettings
 from backends.engine.socket_file import SocketFile
 from backends.processes.beat import until_beat
+from backends.processes.kept_imports import kept_imports
 from contracts.errors import ConfigurationError, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engi
     def build(order: ModelOrder) -> Engine:
         path = find_model(order.source)
         with loading:
-            from backends.engine.torch_builder import build as build_torch  # seconds: not before the socket listens
+            with kept_imports():
+                from backends.engine.torch_builder import build as build_torch  # seconds: not before the socket listens
 
             return build_torch(settings, order, path)
 

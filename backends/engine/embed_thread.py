@@ -17,6 +17,7 @@ from backends.engine.embed_meter import METHOD, EmbedMeter, EmbedRow
 from backends.engine.refusal import embed_refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
+from backends.processes.kept_imports import kept_imports
 from contracts.engine.wire import Embed, Embedded, ModelHello, ModelState
 from contracts.errors import ClientGone, TollkeeperError, Unavailable
 from contracts.recording.records import GpuShare, StepRecord
@@ -193,7 +194,8 @@ class EmbedThread:
         began = time.monotonic()
         self._meter.lifecycle("load")
         with self._loading:
-            from backends.engine.embedder import Embedder  # torch takes seconds: not before the socket listens
+            with kept_imports():
+                from backends.engine.embedder import Embedder  # torch takes seconds: not before the socket listens
 
             embedder = Embedder(self._threads)
         hello = msgspec.structs.replace(embedder.hello(), id=self.order.name)

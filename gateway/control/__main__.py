@@ -4,13 +4,10 @@ import logging
 import sys
 from functools import partial
 
-import uvicorn
-
+from backends.processes.kept_imports import kept_imports
 from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
-from backends.web.server import Server
-from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 
 log = logging.getLogger(__name__)
@@ -19,6 +16,12 @@ log = logging.getLogger(__name__)
 def run(settings: ControlSettings) -> None:
     """Serve until told to stop. Raises ConfigurationError if it cannot start."""
     listener = listen(settings.host, settings.control_port, "TOLLKEEPER_CONTROL_PORT")
+    with kept_imports():  # not before the settings are known to be good
+        import uvicorn
+
+        from backends.web.server import Server
+        from gateway.control.app import create_app
+
     app = create_app(settings)
     config = uvicorn.Config(
         app,

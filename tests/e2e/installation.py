@@ -1,10 +1,9 @@
-"""A whole installation as a newcomer starts it: `tollkeeper up` on free ports and an empty data directory."""
+"""A whole installation as a newcomer starts it: `tollkeeper init` on free ports and an empty data directory."""
 
 import contextlib
 import json
 import os
 import signal
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -21,16 +20,14 @@ from backends.store.client import StoreClient
 from contracts.errors import StoreUnavailable
 from tests.steady_time import poll_within
 
-PORTS = 9
 # What a key is answered that the gateway does not know (yet): the second one, once thirty polls within a minute came.
 UNKNOWN_KEY = (openai.AuthenticationError, openai.RateLimitError)
 
 
 @dataclass
 class Installation:
-    """A running `tollkeeper up`."""
+    """A running `tollkeeper init`, which is `tollkeeper up` after its questions."""
 
-    process: subprocess.Popen
     data: Path
     port_base: int
 
@@ -94,6 +91,10 @@ class Installation:
 
     def output(self) -> str:
         return (self.data.parent / "up.log").read_text()
+
+    def after_setup(self) -> str:
+        """Return what came after the file of `init` was applied, beyond `up`'s own example."""
+        return self.output().partition("tollkeeper.yaml applied")[2]
 
 
 Found = TypeVar("Found")

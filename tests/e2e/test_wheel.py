@@ -18,7 +18,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from backends.secrets.secret_files import SecretFiles
-from tests.e2e.installation import PORTS
 from tests.ports import find_free_ports
 from tests.steady_time import poll_within
 
@@ -26,6 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.drill]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
+PORTS = 9
 PIP_INSTALL = ("install", "--no-index", "--disable-pip-version-check", "--quiet")
 INSTALLERS = ("pip", "setuptools", "wheel", "_distutils_hack")
 COMPILED = """

@@ -24,6 +24,7 @@ from tests.patient_loop import PatientUvloop
 
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 KEY = "tk-" + "A" * 43
 BODY: dict[str, Any] = {"model": "scripted-1", "messages": [{"role": "user", "content": "one two three"}]}
 COMPLETION: dict[str, Any] = {"model": "scripted-1", "prompt": "one two three"}
@@ -278,7 +279,7 @@ async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
     async def start(config: dict[str, Any], **settings: Any) -> Running:
         data = settings.pop("data", tmp_path / f"data{len(running)}")
         path = tmp_path / f"gateway{len(running)}.yaml"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.dump(config, Dumper=DUMPER))
         settings.setdefault("drain_seconds", 0.2)
         settings.setdefault("allowed_hosts", "a,b,g,x,gateway")  # what raw requests of tests are addressed to
         gateway = Gateway(GatewaySettings(data=data, gateway_config=path, gateway_port=0, **settings))

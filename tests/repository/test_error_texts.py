@@ -62,20 +62,21 @@ _SHAPES = frozenset(
     {"lower", "upper", "casefold", "strip", "lstrip", "rstrip", "replace"}
 )  # of a text: still that text
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_LOOKING = ast.Compare | ast.Call | ast.Subscript
 
 
 def looks(source: str, *, is_test: bool = False) -> Iterator[tuple[str, int, str]]:
     """Yield the function, line and code of each place that looks into an error's text."""
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, _Function)]
-    texts = _texts_in(functions)
-    for function in functions:
-        if is_test and function.name.startswith("test_"):
+    readers = [_Reader(node) for node in ast.walk(ast.parse(source)) if isinstance(node, _Function)]
+    _find_texts(readers)
+    for reader in readers:
+        if is_test and reader.name.startswith("test_"):
             continue
-        reader = _Reader(function, texts)
-        asserted = [one for node in _own(function) if isinstance(node, ast.Assert) for one in ast.walk(node)]
-        for node in _own(function):
-            if isinstance(node, ast.expr) and reader.is_look(node) and not (is_test and node in asserted):
-                yield function.name, node.lineno, ast.unparse(node)
+        found = [node for node in reader.own if isinstance(node, _LOOKING) and reader.is_look(node)]
+        asserted = [one for node in reader.own if found and isinstance(node, ast.Assert) for one in ast.walk(node)]
+        for node in found:
+            if not (is_test and node in asserted):
+                yield reader.name, node.lineno, ast.unparse(node)
 
 
 def _own(function: _Function) -> Iterator[ast.AST]:
@@ -87,30 +88,27 @@ def _own(function: _Function) -> Iterator[ast.AST]:
         waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, _Function)]
 
 
-def _texts_in(functions: list[_Function]) -> dict[_Function, set[str]]:
-    """Return the names that hold an error's text, by function: assigned from one, or given one by a call."""
-    names: dict[_Function, set[str]] = {function: set() for function in functions}
-    by_name = {function.name: function for function in functions}
+def _find_texts(readers: list["_Reader"]) -> None:
+    """Find the names that hold an error's text, by function: assigned from one, or given one by a call."""
+    by_name = {reader.name: reader for reader in readers}
     changed = True
     while changed:
-        before = sum(map(len, names.values()))
-        for function in functions:
-            reader = _Reader(function, names)
-            for node in _own(function):
+        before = sum(len(reader.texts) for reader in readers)
+        for reader in readers:
+            for node in reader.passing:
                 if isinstance(node, ast.Assign):
                     for target, value in _pairs(node):
                         if isinstance(target, ast.Name) and reader.is_text(value):
-                            names[function].add(target.id)
-                elif isinstance(node, ast.NamedExpr) and reader.is_text(node.value):
-                    names[function].add(node.target.id)
-                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in by_name:
+                            reader.texts.add(target.id)
+                elif isinstance(node, ast.NamedExpr):
+                    if reader.is_text(node.value):
+                        reader.texts.add(node.target.id)
+                elif isinstance(node.func, ast.Name) and node.func.id in by_name:
                     called = by_name[node.func.id]
-                    parameters = [one.arg for one in (*called.args.posonlyargs, *called.args.args)]
-                    given = [*zip(parameters, node.args, strict=False)]
+                    given = [*zip(called.parameters, node.args, strict=False)]
                     given += [(one.arg, one.value) for one in node.keywords if one.arg]
-                    names[called] |= {name for name, value in given if reader.is_text(value)}
-        changed = sum(map(len, names.values())) > before
-    return names
+                    called.texts |= {name for name, value in given if reader.is_text(value)}
+        changed = sum(len(reader.texts) for reader in readers) > before
 
 
 def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
@@ -124,8 +122,12 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 class _Reader:
     """Finds what in one function is an error, an error's text, and a look into it."""
 
-    def __init__(self, function: _Function, texts: dict[_Function, set[str]]) -> None:
-        self._texts = texts[function]
+    def __init__(self, function: _Function) -> None:
+        self.name = function.name
+        self.own = [*_own(function)]
+        self.passing = [node for node in self.own if isinstance(node, ast.Assign | ast.NamedExpr | ast.Call)]
+        self.texts: set[str] = set()  # names that hold an error's text
+        self.parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         self._errors = {one.arg for one in arguments if one.annotation is not None and _is_error_type(one.annotation)}
         self._errors |= {
@@ -140,7 +142,7 @@ class _Reader:
     def is_text(self, node: ast.AST) -> bool:
         match node:
             case ast.Name(id=name):
-                return name in self._texts
+                return name in self.texts
             case ast.Attribute(value=of, attr=attribute) if attribute in _TEXTS:
                 return self.is_error(of) or _last_name(of).lower().endswith(_ERROR_WORDS)
             case ast.Attribute(value=of, attr="args"):
@@ -185,7 +187,12 @@ class _Reader:
 
 
 def _is_error_type(annotation: ast.AST) -> bool:
-    named = ast.unparse(annotation).replace("'", "").replace("|", " ").split()
+    return _names_error(ast.unparse(annotation))
+
+
+@cache
+def _names_error(annotation: str) -> bool:
+    named = annotation.replace("'", "").replace("|", " ").split()
     return any(name.rpartition(".")[2].endswith(("Error", "Exception", *_own_errors())) for name in named)
 
 

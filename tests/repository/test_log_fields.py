@@ -12,6 +12,8 @@ RESERVED = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 def fields(text: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of each field that is given as `extra`."""
+    if "extra" not in text:
+        return
     for node in ast.walk(ast.parse(text)):
         for keyword in node.keywords if isinstance(node, ast.Call) else ():
             if keyword.arg == "extra" and isinstance(keyword.value, ast.Dict):

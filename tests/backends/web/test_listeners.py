@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from migrations.database import migrate_database
 from tests.ports import find_free_ports
 
 PATIENCE = 60.0
@@ -73,10 +73,12 @@ class Listener:
 
 
 @pytest.fixture(scope="module", params=LISTENERS)
-def listener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
+def listener(
+    request: pytest.FixtureRequest, migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Listener]:
     module, port_setting, health = LISTENERS[request.param]
     data: Path = tmp_path_factory.mktemp(request.param)
-    migrate_database(f"sqlite:///{data / 'control.db'}", say=lambda line: None)
+    shutil.copy(migrated_sqlite, data / "control.db")
     ports = find_free_ports(4)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")},

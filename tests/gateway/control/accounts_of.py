@@ -19,4 +19,6 @@ def sign_in_as(owner: TestClient, email: str, role: str, tenant: str | None = No
 
 def bearing(owner: TestClient, secret: str) -> TestClient:
     """Return a client of the owner's control plane with another token."""
-    return TestClient(owner.app, headers={"Authorization": f"Bearer {secret}"})
+    client = TestClient(owner.app, headers={"Authorization": f"Bearer {secret}"})
+    client.portal = owner.portal  # else each request would start a thread and an event loop of its own
+    return client

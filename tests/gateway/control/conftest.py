@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 from fastapi.testclient import TestClient
 
+from backends.secrets import passwords
 from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -51,6 +53,19 @@ def founded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return found
 
 
+@pytest.fixture(scope="session")
+def own_hasher() -> Iterator[Callable[[], PasswordHasher]]:
+    """Hash passwords with little memory meanwhile: a real hash takes a tenth of a second of four cores. Provide what
+    makes the real hasher.
+    """
+    real, quick = passwords._hasher, PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "_hasher", lambda: quick)
+        passwords._nobodys.cache_clear()
+        yield real
+    passwords._nobodys.cache_clear()
+
+
 @contextmanager
 def client_of(settings: ControlSettings) -> Iterator[TestClient]:
     """Provide the owner's client of a control plane that runs meanwhile."""
@@ -79,7 +94,7 @@ def control_database_url(request: pytest.FixtureRequest, founded: Callable[[str]
 
 
 @pytest.fixture
-def owner(control_database_url: str, tmp_path: Path) -> Iterator[TestClient]:
+def owner(control_database_url: str, own_hasher: Callable[[], PasswordHasher], tmp_path: Path) -> Iterator[TestClient]:
     """The owner's client, with tenants acme (teams search and sales) and globex (team search)."""
     with client_of(ControlSettings(data=tmp_path, database_url=control_database_url)) as client:
         yield client
@@ -95,6 +110,7 @@ def as_role(owner: TestClient) -> Iterator[AsRole]:
         made = owner.post("/v1/tokens", json=body)
         assert made.status_code == 201, made.text
         client = TestClient(owner.app, client=("192.0.2.8", 50000))
+        client.portal = owner.portal  # else each request would start a thread and an event loop of its own
         client.headers["Authorization"] = f"Bearer {made.json()['secret']}"
         clients.append(client)
         return client

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
+from tests.gateway.control.conftest import ON_SQLITE
 from tests.openapi_errors import check_with_schemathesis, operations, served, undocumented
 
 
@@ -16,6 +17,7 @@ def settings_in(folder: Path, migrated_sqlite: Path) -> ControlSettings:
     return ControlSettings(data=folder, database_url=f"sqlite:///{folder / 'control.db'}")
 
 
+@ON_SQLITE
 def test_every_operation_names_its_errors(owner: TestClient) -> None:
     for method, path, operation in operations(owner):
         said = set(operation["responses"])
@@ -27,10 +29,12 @@ def test_every_operation_names_its_errors(owner: TestClient) -> None:
     assert "Error" in schemas and "HTTPValidationError" not in schemas
 
 
+@ON_SQLITE
 def test_what_bad_requests_are_answered_is_documented(owner: TestClient) -> None:
     assert undocumented(owner) == []
 
 
+@ON_SQLITE
 def test_a_wrong_method_names_the_right_ones(owner: TestClient) -> None:
     reply = owner.put("/v1/tenants", json={})
     assert reply.status_code == 405 and set(reply.headers["allow"].split(", ")) <= {"GET", "POST"}

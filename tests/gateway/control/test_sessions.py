@@ -7,6 +7,7 @@ from threading import Semaphore
 from typing import Any, Final
 
 import pytest
+from argon2 import PasswordHasher
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
@@ -30,16 +31,6 @@ pytestmark = [
 ]
 
 PASSWORD: Final = "correct horse battery"
-
-
-@pytest.fixture(autouse=True)
-def _quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hash with little memory: what is tested is not how long a hash takes."""
-    from argon2 import PasswordHasher
-
-    hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(passwords, "_hasher", lambda: hasher)
-    passwords._nobodys.cache_clear()
 
 
 def error_of(reply: Any) -> tuple[int, str]:
@@ -367,7 +358,11 @@ def test_a_try_that_found_no_room_to_be_checked_is_no_failure(
     assert sign_in(owner).status_code == 201
 
 
-def test_a_password_is_known_by_its_hash_alone() -> None:
+def test_a_password_is_known_by_its_hash_alone(own_hasher: Callable[[], PasswordHasher]) -> None:
+    used = own_hasher()
+    assert (used.memory_cost, used.time_cost, used.parallelism) == (64 << 10, 3, 4), (
+        "RFC 9106, section 4, second choice"
+    )
     digest = passwords.hash_password(PASSWORD)
     assert PASSWORD not in digest and digest.startswith("$argon2id$")
     assert passwords.is_password(digest, PASSWORD)

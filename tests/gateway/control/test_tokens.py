@@ -16,7 +16,9 @@ LATER = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 
 
 def bearing(owner: TestClient, secret: str) -> TestClient:
-    return TestClient(owner.app, headers={"Authorization": f"Bearer {secret}"})
+    client = TestClient(owner.app, headers={"Authorization": f"Bearer {secret}"})
+    client.portal = owner.portal  # else each request would start a thread and an event loop of its own
+    return client
 
 
 def test_a_token_works_until_it_is_revoked_and_is_shown_once(

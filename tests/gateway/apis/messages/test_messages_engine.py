@@ -1,20 +1,13 @@
 """Messages answered by an engine host of ours: exact counts from the first event on, tools, thoughts, stops."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import pytest
 
-from tests.gateway.host_process import HostProcess, tiny_model
+from tests.gateway.host_process import TOOLS_MODEL as MODEL
 
-MODEL = "tiny-tools"
-TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if tools %}{{ tools | length }} tools: "
-    "<tool_call>{% endif %}{% if reasoning_effort and reasoning_effort != 'none' %}<think>\n{% endif %}"
-    "{# until </think> #}"
-)
 CITIES = ["Oslo", "Rome"]
 WEATHER: Any = {
     "name": "weather",
@@ -33,25 +26,11 @@ ASK: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a host with a tiny model whose template names tools, and thinks where an effort is stated; provide its
-    URL.
-    """
-    data = tmp_path_factory.mktemp("engine")
-    process = HostProcess(data, {MODEL: tiny_model(data / "model", TEMPLATE)}, embedder=False, kv_mebibytes=4)
-    yield process.url
-    process.kill()
-
-
 @pytest.fixture
-async def engine(start_gateway, kit, eventually, url):
-    gateway = await start_gateway(kit.configuration((MODEL, [{"name": "e1", "kind": "engine", "url": url}])))
-
-    def is_ready() -> bool:
-        return all(host["state"] == "ready" for host in gateway.gateway.health()["engines"].values())
-
-    await eventually(is_ready, 60.0)
+async def engine(start_gateway, kit, eventually, engine_host):
+    target = {"name": "e1", "kind": "engine", "url": engine_host.url}
+    gateway = await start_gateway(kit.configuration((MODEL, [target])))
+    await eventually(lambda: engine_host.serves(gateway, MODEL), 60.0)
     return gateway
 
 

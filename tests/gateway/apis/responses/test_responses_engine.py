@@ -2,22 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel
 
-from backends.engine.settings import BUILTIN_PATH
-from tests.gateway.host_process import HostProcess, tiny_model
+from tests.gateway.host_process import MODEL
+from tests.gateway.host_process import TOOLS_MODEL as CALLER  # which a grammar makes call
 
-MODEL = "tollkeeper-5m"
-CALLER = "tiny-tools"  # which a grammar makes call
-TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    "{% if tools %}{{ tools | length }} tools: <tool_call>{% endif %}"
-)
 TOOL: Any = {
     "type": "function",
     "name": "weather",
@@ -38,26 +31,11 @@ class Bridge(BaseModel):
     kind: Literal["arch", "beam"]
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a host with the built-in model and one whose template names tools; provide its URL."""
-    data = tmp_path_factory.mktemp("engine")
-    models = {MODEL: BUILTIN_PATH, CALLER: tiny_model(data / "model", TEMPLATE)}
-    process = HostProcess(data, models, embedder=False, kv_mebibytes=256)
-    yield process.url
-    process.kill()
-
-
 @pytest.fixture
-async def engine(start_gateway, kit, eventually, url):
-    pools = [(name, [{"name": "e1", "kind": "engine", "url": url}]) for name in (MODEL, CALLER)]
+async def engine(start_gateway, kit, eventually, engine_host):
+    pools = [(name, [{"name": "e1", "kind": "engine", "url": engine_host.url}]) for name in (MODEL, CALLER)]
     gateway = await start_gateway(kit.configuration(*pools))
-
-    def is_ready() -> bool:
-        hosts = gateway.gateway.health()["engines"].values()
-        return all(host["state"] == "ready" and len(host["models"]) == 2 for host in hosts)
-
-    await eventually(is_ready, 60.0)
+    await eventually(lambda: engine_host.serves(gateway, MODEL, CALLER), 60.0)
     return gateway
 
 

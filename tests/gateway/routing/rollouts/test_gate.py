@@ -3,7 +3,7 @@
 import asyncio
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -46,15 +46,17 @@ def disturbed(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """One engine host with the incumbent, an identical copy and a disturbed one."""
-    place = tmp_path_factory.mktemp("gate")
-    copy = Path(shutil.copytree(BUILTIN_PATH, place / "copy"))
-    models = {"old": BUILTIN_PATH, "copy": copy, "disturbed": disturbed(place / "disturbed")}
-    process = HostProcess(place, models, embedder=False, kv_mebibytes=112)
-    yield process
-    process.kill()
+@pytest.fixture
+async def engine(start_gateway, kit, eventually, engine_host: HostProcess, tmp_path: Path) -> AsyncIterator[Any]:
+    """A gateway before one engine host with the incumbent, an identical copy and a disturbed one."""
+    copy = Path(shutil.copytree(BUILTIN_PATH, tmp_path / "copy"))
+    models = {"old": BUILTIN_PATH, "copy": copy, "disturbed": disturbed(tmp_path / "disturbed")}
+    target = {"name": "e", "kind": "engine", "url": engine_host.url}
+    gateway = await start_gateway(kit.configuration(*((name, [target]) for name in models)))
+    await eventually(lambda: engine_host.serves(gateway), 90.0)
+    async with engine_host.with_models(models, kv_mebibytes=112):
+        await eventually(lambda: engine_host.serves(gateway, *models), 10.0)
+        yield gateway
 
 
 @pytest.fixture
@@ -77,21 +79,16 @@ def measure(report, name):
     return next(one for one in report["measures"] if one["name"] == name)
 
 
-async def test_an_identical_copy_passes_and_one_with_a_disturbed_layer_is_refused(
-    host, start_gateway, kit, eventually, prompts, tmp_path
-):
-    target = {"name": "e", "kind": "engine", "url": host.url}
-    gateway = await start_gateway(kit.configuration(*((name, [target]) for name in ("old", "copy", "disturbed"))))
-    await eventually(lambda: gateway.gateway.health()["engines"]["default"]["state"] == "ready", 90.0)
+async def test_an_identical_copy_passes_and_one_with_a_disturbed_layer_is_refused(engine, prompts, tmp_path):
     # Times of three tiny models on one core say nothing of the models.
     options = ["--set", str(prompts), "--data", str(tmp_path), "--json"]
     for name in ("max_ttft_ratio", "max_inter_token_ratio", "max_duration_ratio"):
         options += ["--bound", f"{name}=off"]
-    status, report = await run(gateway, "copy", "old", *options, "--bound", "min_exact_match=1")
+    status, report = await run(engine, "copy", "old", *options, "--bound", "min_exact_match=1")
     assert (status, report["passed"], report["compared"]) == (0, True, len(QUESTIONS)), report
     assert measure(report, "exact match")["interval"]["value"] == 1.0
     assert abs(measure(report, "log-probability drop")["interval"]["value"]) < 0.001
-    status, report = await run(gateway, "disturbed", "old", *options)
+    status, report = await run(engine, "disturbed", "old", *options)
     assert (status, report["passed"], report["judged"]) == (1, False, True), report
     worse = {one["name"] for one in report["measures"] if one["verdict"] == "worse"}
     assert {"token agreement", "log-probability drop"} <= worse
