@@ -25,7 +25,7 @@ from analytics.exports.focus_columns import (
     Row,
     Value,
 )
-from contracts.api.json_names import load_once
+from contracts.json_names import load_once
 
 # Columns of which one without the other says nothing.
 _TOGETHER: Final = (
