@@ -105,7 +105,9 @@ class McpServerSpec:
             )
         self._check_pins(about)
         if len(self.tools) > MAX_TERMS:
-            raise ConfigurationError(f"it has {len(self.tools)} entries in tools; the maximum is {MAX_TERMS}", about=about)
+            raise ConfigurationError(
+                f"it has {len(self.tools)} entries in tools; the maximum is {MAX_TERMS}", about=about
+            )
         try:
             _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
         except ConfigurationError as error:
@@ -155,7 +157,9 @@ class McpServerSpec:
         names = {str(name).lower() for name in headers} if isinstance(headers, Mapping) else set()
         if self.key_ref or "authorization" in names:
             raise ConfigurationError(
-                "oauth supplies the access token: leave out key and the header authorization", about=about, param="oauth"
+                "oauth supplies the access token: leave out key and the header authorization",
+                about=about,
+                param="oauth",
             )
         for name in (CLIENT_SECRET, REFRESH_TOKEN):
             reference = self.credential(name)

@@ -25,8 +25,7 @@ from gateway.observability.metrics.mcp_families import mcp_families
 from gateway.observability.metrics.pool_signals import pool_families
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
-from gateway.observability.metrics.routing_families import routing_families
-from gateway.observability.metrics.semantic_families import semantic_families
+from gateway.observability.metrics.routing_families import routing_families, semantic_families
 from gateway.observability.metrics.target_families import target_families
 from gateway.observability.metrics.upstream_metrics import UpstreamMetrics
 from gateway.records.journal import Journal, unpack_entry

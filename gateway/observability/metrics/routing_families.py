@@ -1,10 +1,11 @@
-"""Metrics of what routing policies know about replicas. Pools with weighted round robin have none."""
+"""Metrics of routing: what policies know of replicas (pools that are used in turn have none), and semantic routes."""
 
 from collections.abc import Iterator
 from typing import TypedDict, cast
 
-from gateway.observability.metrics.exposition import Family
+from gateway.observability.metrics.exposition import Family, counter, gauge
 from gateway.routing.replicas.router import Router
+from gateway.routing.semantic.service import SemanticService
 
 _MILLISECONDS = 1_000
 
@@ -66,3 +67,17 @@ def routing_families(router: Router) -> Iterator[Family]:
         "Prompt blocks that are, or are assumed to be, in a replica's cache.",
         [({"pool": pool}, fleet["blocks"]) for pool, fleet in pools.items()],
     )
+
+
+def semantic_families(service: SemanticService) -> Iterator[Family]:
+    """Yield the metrics of semantic routes."""
+    yield Family(
+        "tollkeeper_semantic_readings_total",
+        "counter",
+        "Prompts of semantic routes by outcome; only read and abstained were classified.",
+        [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
+    )
+    embedder = service.embedder
+    yield gauge("tollkeeper_embedder_ready", "Whether the embedder process answers.", int(embedder.is_ready))
+    yield counter("tollkeeper_embedder_vectors_total", "Texts embedded by the embedder.", embedder.made)
+    yield counter("tollkeeper_embedder_ends_total", "Unexpected ends of the embedder.", embedder.restarts)
