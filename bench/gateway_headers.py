@@ -9,9 +9,10 @@ from bench.gateway_audit import Audit
 from bench.gateway_plan import Plan
 from bench.gateway_rows import chunk_rate_of, quantile_of, rate_of
 from bench.load.gateway_process import MeasuredGateway, configuration
-from bench.load.peers import MODEL
+from bench.load.peers import MODEL, Peer
 from bench.load.processes import free_ports
 from bench.load.rig import Rig
+from bench.load.rivals import start_rival
 from bench.load.sample import Sample
 from bench.report import Report
 
@@ -34,6 +35,9 @@ _MUST_FIRST_TOKEN: Final = 1.25
 _STRETCH_FIRST_TOKEN: Final = 1.1
 _MUST_CHUNKS: Final = 0.90
 _STRETCH_CHUNKS: Final = 0.97
+_RIVAL: Final = "vllm-router"
+_MUST_RIVAL: Final = 1.3
+_STRETCH_RIVAL: Final = 1.8
 
 
 def measure_headers(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
@@ -52,6 +56,7 @@ def measure_headers(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
         for name, (must, stretch) in _BOUNDS.items():
             ratio = series.ratio(name, _NAME, rate_of)
             report.add(f"headers_{name}", ratio, "x the requests/s without", must=must, stretch=stretch, n=n)
+        _measure_rival(report, plan, rig, home, [traced, labels])
         paced = rig.alternate([plain, traced], plan.load("stream", _STREAMS), plan.slow_rounds)
         report.add(
             "headers_traceparent_ttft_p50",
@@ -72,6 +77,32 @@ def measure_headers(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
             n=len(flat_out.of(_NAME)),
         )
         audit.close(gateway)
+
+
+def _measure_rival(report: Report, plan: Plan, rig: Rig, home: Path, ours: list[Peer]) -> None:
+    """The same requests through vLLM's router, which reads none of these headers."""
+    units = {peer.name: f"headers_{peer.name}_to_{_RIVAL.replace('-', '_')}" for peer in ours}
+    if not plan.with_rivals:
+        for metric in units.values():
+            report.add_absent(metric, f"x {_RIVAL}", "rivals are measured in full runs only", must=_MUST_RIVAL)
+        return
+    folder = home / "headers"
+    folder.mkdir()
+    try:
+        process, rival = start_rival(_RIVAL, rig.cores.measured, folder, rig.mock_ports)
+    except RuntimeError as error:
+        for metric in units.values():
+            report.add_absent(metric, f"x {_RIVAL}", str(error), must=_MUST_RIVAL)
+        return
+    try:
+        for peer in ours:
+            beside = replace(peer, name=f"{_RIVAL}_{peer.name}", port=rival.port, pid=rival.pid, counts_as="")
+            series = rig.alternate([peer, beside], plan.load("closed", _CLOSED), plan.rounds)
+            ratio, n = series.ratio(peer.name, beside.name, rate_of), len(series.of(peer.name))
+            must, stretch = _MUST_RIVAL, _STRETCH_RIVAL
+            report.add(units[peer.name], ratio, f"x {_RIVAL}", must=must, stretch=stretch, n=n)
+    finally:
+        process.stop()
 
 
 def _first(sample: Sample) -> float:

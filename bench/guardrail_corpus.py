@@ -26,6 +26,7 @@ FILES: Final[Mapping[str, str]] = {
     "secrets": "secrets",
     "injection": "injection",
     "injection_unseen": "injection",
+    "injection_definitions": "injection",
     "canary": "canary",
 }
 _AT_NS: Final = 1_764_000_000_000_000_000

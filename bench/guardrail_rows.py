@@ -33,6 +33,7 @@ from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.guardrails.guard_plan import GuardPlan, compile_plan
 from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
+from gateway.guardrails.screening.judged_definitions import DefinitionMemory, judge_definitions, key_of
 
 MUST_INPUT_MICROSECONDS: Final = 150.0  # p50 of a 1 KB prompt through all that is built in
 MUST_TOKEN_MICROSECONDS: Final = 3.0
@@ -40,6 +41,7 @@ MUST_APPEND_MICROSECONDS: Final = 20.0
 MUST_VERIFY_SECONDS: Final = 10.0
 MUST_OFF_RATIO: Final = 0.99
 _PROMPT_BYTES: Final = 1024
+_TOOLS: Final = 40
 _TOKEN_CHARACTERS: Final = 4
 _ANSWER_CHARACTERS: Final = 8000
 _WARM_UP_ANSWERS: Final = 3  # that a policy has seen before its time counts
@@ -67,6 +69,7 @@ def measure(report: Report) -> None:
     plan = compile_plan(all_built_in(), Means(pepper=bytes(32)))
     report.add("policy_built", (time.perf_counter_ns() - began) / 1e6, "ms", better="lower")
     _measure_input(report, plan, prompts)
+    _measure_tools(report, plan, prompts // 10)
     _measure_output(report, plan, rounds)
     _measure_abuse(report, prompts)
     _measure_audit(report)
@@ -132,6 +135,37 @@ def _measure_input(report: Report, plan: GuardPlan, prompts: int) -> None:
         report.add(f"{name}_p99", took[len(took) * 99 // 100], "us", better="lower", n=prompts)
 
 
+def _measure_tools(report: Report, plan: GuardPlan, prompts: int) -> None:
+    """Chats of 1 KB with 40 tools of 1.5 KB each: judged whole every time, and as a gateway remembers them."""
+    source, memory = random.Random(_SEED + 4), DefinitionMemory()
+    tools = [_tool(number, source) for number in range(_TOOLS)]
+    bodies = [
+        msgspec.json.encode({"model": MODEL, "messages": [{"role": "user", "content": text}], "tools": tools})
+        for text in (prose(_PROMPT_BYTES, source) for _ in range(prompts))
+    ]
+    for name, act in (("judged", partial(_look, plan)), ("remembered", partial(_look_and_remember, plan, memory))):
+        took = _durations(act, bodies)
+        report.add(f"input_tools_{name}_p50", took[len(took) // 2], "us", better="lower", n=prompts)
+
+
+def _tool(number: int, source: random.Random) -> dict[str, object]:
+    fields = {f"field_{place}": {"type": "string", "description": prose(150, source)} for place in range(5)}
+    schema = {"type": "object", "properties": fields, "required": list(fields)}
+    return {
+        "type": "function",
+        "function": {"name": f"t{number}", "description": prose(600, source), "parameters": schema},
+    }
+
+
+def _look_and_remember(plan: GuardPlan, memory: DefinitionMemory, body: bytes) -> None:
+    texts = RequestTexts(body, puts_aside=True)
+    plan.input.check(texts.shown)
+    for name, definitions in texts.aside.items():
+        key = key_of(plan.digest, definitions)
+        if memory.find(key) is None:
+            memory.keep(key, judge_definitions(plan.input, name, definitions))
+
+
 def _look(plan: GuardPlan, body: bytes) -> None:
     shown = RequestTexts(body).shown
     for stage in plan.watches:
@@ -143,6 +177,10 @@ def _look(plan: GuardPlan, body: bytes) -> None:
 def _times(act: Callable[[bytes], None], texts: Sequence[str]) -> list[float]:
     """Return how long each took in microseconds, sorted, after some that warm up."""
     bodies = [msgspec.json.encode({"model": MODEL, "messages": [{"role": "user", "content": text}]}) for text in texts]
+    return _durations(act, bodies)
+
+
+def _durations(act: Callable[[bytes], None], bodies: Sequence[bytes]) -> list[float]:
     took = []
     for body in bodies:
         began = time.perf_counter_ns()

@@ -291,6 +291,52 @@ ENGLISH: Final[Iterable[Phrase]] = (
         r"\b(?:call|use|invoke|run|execute) the (?:[\w'-]{1,30}\s){0,3}?(?:tool|function) (?:[\w'-]{1,20}\s){0,6}?"
         r"(?:without (?:asking|confirm|approval)|immediately and|silently)",
     ),
+    # What poisoned definitions of tools say (OWASP's Top 10 for MCP, "tool poisoning").
+    phrase(
+        "secret_file",
+        0.55,
+        "read fetch open cat load access include send pass attach",
+        rf"\b(?:read|fetch|open|cat|load|access|include|send|pass|attach) {_WORDS_5}[`'\"(]{{0,2}}[\w~/.$-]{{0,40}}?"
+        r"(?:\.ssh/|id_rsa|id_ed25519|\.aws/|mcp\.json|\.env\b|\.netrc|\.npmrc|\.kube/|/etc/(?:passwd|shadow))",
+        0,
+        ".ssh id_rsa id_ed25519 .aws mcp.json .env .netrc .npmrc .kube /etc/",
+    ),
+    phrase(
+        "tool_first",
+        0.35,
+        "before whenever",
+        r"\b(?:before|whenever) (?:you )?(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?) (?:this|any|the|other"
+        r"|another) (?:[\w'-]{1,20}\s){0,2}?(?:tools?|functions?),? (?:you (?:must|should|have to|need to)|always|first"
+        r"|make sure to|please)\s(?:[\w'-]{1,20}\s){0,2}?(?:read|fetch|call|send|include|pass|open|collect|gather)\b",
+    ),
+    phrase(
+        "as_argument",
+        0.4,
+        "pass include add put provide send attach supply",
+        r"\b(?:pass|include|add|put|provide|send|attach|supply) (?:its|their|the|all|full|whole|entire|every) "
+        rf"{_WORDS_5}"
+        r"(?:contents?|conversation|history|messages?|prompts?|keys?|credentials|secrets?|passwords?|tokens?)\b"
+        r"[^.]{0,40}?\b(?:parameter|argument|field|note|sidenote|context)\b",
+        0,
+        "parameter argument field note context",
+    ),
+    phrase(
+        "reroute",
+        0.6,
+        "always also silently secretly",
+        r"\b(?:always|also|silently|secretly) (?:bcc|cc|copy|forward|send)\b[^@]{0,60}@[\w-]",
+        0,
+        "@",
+    ),
+    phrase(
+        "hide_from_user",
+        0.55,
+        "hide keep",
+        r"\b(?:hide|keep) (?:this|it|that|these|the)\s(?:[\w'-]{1,20}\s){0,4}?(?:secret|hidden)?\s?from the "
+        r"(?:user|human|person|operator)\b",
+        0,
+        "from",
+    ),
 )
 
 # Where letters stand one by one there are no words left to look at.

@@ -31,6 +31,9 @@ _ADDRESSED: Final = (
 )
 _ORDERS: Final = (
     r"(?:new|real|actual|true|updated)\s+(?:system\s+)?(?:instruction|task|prompt|objective|directive|rule)"
+    r"|\.ssh/|id_rsa|id_ed25519|\.aws/|mcp\.json|\.env\b|\.netrc|\.npmrc|\.kube/|/etc/|from\s+the\s"
+    r"|\b(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?)\s+(?:this|any|the|other|another)\s"
+    r"|parameter|argument|\bfield\b|note\b|context"
     r"|https?:|@|\burl\b|webhook|\bimage\b|\blink\b|\b(?:call|use|invoke|run|execute)\s+the"
 )
 _WRITTEN: Final = (

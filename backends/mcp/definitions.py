@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
 MAX_TOOLS: Final = 1000  # of one server
 MAX_DEFINITION_BYTES: Final = 64 * 1024
+FINGERPRINT_LENGTH: Final = 32  # hexadecimal digits
 MAX_LIST_BYTES: Final = 8 * 1024 * 1024  # of all definitions of one server together, as they come
 _MAX_DEPTH: Final = 32
 _MAX_NAME: Final = 128
@@ -17,15 +19,20 @@ _HEADER_KINDS: Final = ("string", "integer", "boolean")
 _ANNOTATION: Final = "x-mcp-header"
 
 _encode: Final = msgspec.json.Encoder().encode
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode  # the same for any order of fields
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):
-    """One tool. `fields` is the definition without its name. `headers` are the arguments that a header repeats."""
+    """One tool. `fields` is the definition without its name, `encoded` all of it as JSON. `headers` are the arguments
+    that a header repeats. `fingerprint` is another one whenever anything of the definition is.
+    """
 
     name: str
     fields: dict[str, Any]
     headers: tuple[tuple[str, tuple[str, ...]], ...] = ()  # header name, path of property names
     output: dict[str, Any] | None = None  # the schema that its structured results promise to follow
+    encoded: bytes = b"{}"
+    fingerprint: str = ""
 
 
 class UnusableTool(Exception):
@@ -58,7 +65,9 @@ def read_definition(given: object) -> ToolDefinition:
         if given.get(field) is not None and not isinstance(given[field], kind):
             raise UnusableTool(f"its {field} has the wrong type")
     fields = {key: value for key, value in given.items() if key not in ("name", "execution")}
-    return ToolDefinition(name, fields, tuple(_mirrored(schema)), output)
+    encoded = _encode_sorted({"name": name, **fields})
+    fingerprint = sha256(encoded).hexdigest()[:FINGERPRINT_LENGTH]
+    return ToolDefinition(name, fields, tuple(_mirrored(schema)), output, encoded, fingerprint)
 
 
 def broken_promise(definition: ToolDefinition, result: dict[str, Any]) -> str:

@@ -94,6 +94,7 @@ class MeasuredGateway:
         *,
         command: Sequence[object] = ("-m", "gateway"),
         settings: Mapping[str, str] | None = None,  # further variables of its environment
+        checkout: Path = ROOT,  # another one has an environment of its own, in `.venv`
     ) -> None:
         self.data = home / name
         self.data.mkdir(parents=True, exist_ok=True)
@@ -103,10 +104,10 @@ class MeasuredGateway:
         file.write_text(yaml.safe_dump(dict(config)))
         self._process = PinnedProcess(
             name,
-            [sys.executable, *command],
+            [sys.executable if checkout == ROOT else checkout / ".venv" / "bin" / "python", *command],
             core,
             self.data,
-            **environment(self.data),
+            **environment(self.data, checkout),
             TOLLKEEPER_GATEWAY_CONFIG=str(file),
             TOLLKEEPER_GATEWAY_NAME=name,
             TOLLKEEPER_GATEWAY_PORT=str(port),
@@ -163,7 +164,7 @@ class MeasuredGateway:
             return False
 
 
-def environment(data: Path) -> dict[str, str]:
+def environment(data: Path, checkout: Path = ROOT) -> dict[str, str]:
     """Return the environment of a process of ours: nothing set for another installation reaches it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "TOLLKEEPER_DATA": str(data)}
+    return {**kept, "PYTHONPATH": str(checkout), "TOLLKEEPER_DATA": str(data)}

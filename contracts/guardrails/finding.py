@@ -1,11 +1,14 @@
 """Findings of guardrails: texts to inspect, results, and records without the matched text."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 Action = Literal["block", "redact", "flag"]
 Side = Literal["input", "output"]
+
+DEFINITION: Final = "definition"  # the role of what tools, and schemas of answers, are defined by
+IN_DEFINITION: Final = "tool_definition"  # among a verdict's kinds: where what was found stands
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
@@ -30,11 +33,15 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 class Shown(msgspec.Struct, frozen=True, gc=False):
     """One text of a request or an answer, plain (`contracts.guardrails.plain_text`), and who speaks in it.
 
-    `role`: "system", "developer", "user", "assistant", "tool", "document"; empty if nobody says.
+    `role`: "system", "developer", "user", "assistant", "tool", "document", "definition"; empty if nobody says.
+    `is_name`: it names something, or is a value that programs go by, rather than words. `is_fixed`: nothing can be cut
+    out of it, as others go by it; what is found in it blocks if it was to be redacted.
     """
 
     text: str
     role: str = ""
+    is_name: bool = False
+    is_fixed: bool = False
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ class _Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_result_bytes: int = DEFAULT_RESULT_BYTES
     max_concurrent: int = DEFAULT_CONCURRENT
     tools: tuple[_Terms, ...] = ()
+    pins: dict[str, str] = {}
 
 
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +86,7 @@ def mcp_server_of(name: str, rules: Mapping[str, Any]) -> McpServerSpec:
             ToolTerms(one.match, _price(one.price_usd), one.timeout_seconds, one.max_result_bytes)
             for one in given.tools
         ),
+        pins=given.pins,
     )
 
 

@@ -22,11 +22,13 @@ MAX_SERVERS: Final = 500
 MAX_TERMS: Final = 500  # of one server
 MAX_RULES: Final = 10_000
 MAX_PATTERNS: Final = 200  # of one rule
+MAX_PINS: Final = 1000  # of one server
 
 STDIO: Final = "stdio:"  # begins the url of a server whose program a tool host starts; its name there follows
 SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
 
 
@@ -61,7 +63,8 @@ class McpServerSpec:
     """One MCP server and how it is reached.
 
     `default` says whether callers that no rule covers may use its tools. `settings` holds `headers` and `tls` as a
-    target's do. The first of `tools` that matches a tool sets its terms; what that leaves out is the server's.
+    target's do. The first of `tools` that matches a tool sets its terms; what that leaves out is the server's. If
+    there are `pins`, only these tools are offered, and each only while its definition has that fingerprint.
     """
 
     id: str
@@ -75,6 +78,9 @@ class McpServerSpec:
     max_result_bytes: int = DEFAULT_RESULT_BYTES
     max_concurrent: int = DEFAULT_CONCURRENT
     tools: tuple[ToolTerms, ...] = ()
+    pins: Mapping[str, str] = field(
+        default_factory=dict
+    )  # fingerprints of approved definitions, by the tool's own name
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError, naming the field at fault."""
@@ -97,6 +103,7 @@ class McpServerSpec:
             raise ConfigurationError(
                 f"max_concurrent must be 1 to 10000, not {self.max_concurrent}", about=about, param="max_concurrent"
             )
+        self._check_pins(about)
         if len(self.tools) > MAX_TERMS:
             raise ConfigurationError(f"it has {len(self.tools)} entries in tools; {MAX_TERMS} is the most", about=about)
         try:
@@ -108,6 +115,18 @@ class McpServerSpec:
     def is_stdio(self) -> bool:
         """Return whether a tool host starts it."""
         return self.url.startswith(STDIO)
+
+    def _check_pins(self, about: str) -> None:
+        if len(self.pins) > MAX_PINS:
+            raise ConfigurationError(f"it has {len(self.pins)} pins; {MAX_PINS} is the most", about=about, param="pins")
+        for tool, fingerprint in self.pins.items():
+            if _FINGERPRINT.fullmatch(fingerprint) is None:
+                raise ConfigurationError(
+                    f"the pin of {tool[:60]!r} is no fingerprint of a definition: 32 of 0-9 and a-f, as "
+                    f"/mcp/{self.id} lists them",
+                    about=about,
+                    param="pins",
+                )
 
     def _check_stdio(self, about: str) -> None:
         if SERVER_NAME.fullmatch(self.url.removeprefix(STDIO)) is None:

@@ -8,8 +8,10 @@ import msgspec
 from contracts.api.media import ImageRequest, ModerationRequest, SpeechRequest, TranscriptionRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
+from contracts.guardrails.finding import Verdict
 from gateway.apis.reading import read_body
 from gateway.apis.rendering import ErrorShape
+from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.replies.reply import JSON, Reply, ReplyFacts
 from gateway.wire.exchange import header_lines, lines_of
 from gateway.wire.forms import FormReader, read_form
@@ -22,6 +24,8 @@ _MAX_ANSWER_TYPE: Final = 100
 _EVENTS: Final = b"text/event-stream"
 _TRUTHS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}  # as forms spell them
 
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
 _images: Final = msgspec.json.Decoder(ImageRequest)
 _speech: Final = msgspec.json.Decoder(SpeechRequest)
 _moderations: Final = msgspec.json.Decoder(ModerationRequest)
@@ -103,7 +107,9 @@ class _Form(FormReader):
             if self.file_bytes is not None:
                 raise InvalidRequest("file is given more than once", param=_FILE)
             self.file_bytes = 0
-        elif not name.endswith("[]"):  # a list's entries come one by one
+        elif name.endswith("[]"):  # a list's entries come one by one: guardrails see them as one text
+            self.texts.setdefault(name, bytearray()).extend(b"\n")
+        else:
             if name in self.texts:
                 raise InvalidRequest(f"{name[:40]} is given more than once", param=name[:40])
             self.texts[name] = bytearray()
@@ -134,6 +140,28 @@ class MediaReply(Reply):
         super().__init__(facts)
         self._media_type = JSON
         self._is_in_pieces = False
+        self._filter: AnswerFilter | None = None
+
+    def filter_words(self, answer_filter: AnswerFilter) -> None:
+        """Have guardrails inspect the words of a whole answer: a transcript's."""
+        self._filter = answer_filter
+
+    async def inspect(self) -> Verdict | None:
+        """Let guardrails inspect a transcript; return the verdict that blocks it, or `None`. What repeats the words of
+        one that they change is left out.
+        """
+        through, body = self._filter, self._body
+        if through is None or self._is_in_pieces or not body:
+            return None
+        is_json = self._media_type.lower().startswith(JSON)
+        held = b'{"choices":[%b]}' % (body if is_json else _encode({"text": body.decode(errors="replace")}))
+        judged = await through.judge_body(held)
+        if through.blocked is not None:
+            self._body = b'{"text":""}' if is_json else b""
+        elif judged != held:
+            [answer] = _decode(judged)["choices"]
+            self._body = _encode({"text": answer.get("text", "")}) if is_json else answer["text"].encode()
+        return through.blocked
 
     def media_type(self, name: str) -> None:
         """Keep the type of the answer that follows; what is none is sent as bytes."""

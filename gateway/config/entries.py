@@ -306,6 +306,7 @@ class ConfiguredMcpServer(Entry):
     max_result_bytes: int = DEFAULT_RESULT_BYTES
     max_concurrent: int = DEFAULT_CONCURRENT
     tools: list[ConfiguredToolTerms] = []
+    pins: dict[str, str] = {}
 
     def rules(self) -> dict[str, Any]:
         """Return what is said of it, as plain data."""

@@ -60,6 +60,7 @@ class ServerRules(Body):
     max_result_bytes: int = DEFAULT_RESULT_BYTES
     max_concurrent: int = DEFAULT_CONCURRENT
     tools: Annotated[list[ToolTermsFields], Field(max_length=500)] = []
+    pins: Annotated[dict[Text, Text], Field(max_length=1000, description="Approved fingerprints by tool")] = {}
 
 
 class ServerFields(Body):
@@ -187,7 +188,8 @@ def delete_rule(name: NamePath, author: Admin, database: Database) -> Deleted:
 
 def _sound(rules: ServerRules, references: ReferenceRules) -> dict[str, Any]:
     """Return rules whose references are allowed. Raises InvalidRequest."""
-    given = rules.model_dump(mode="json")
+    # Gateways of the release before know no pins: they read the rules of all servers that have none.
+    given = rules.model_dump(mode="json", exclude=None if rules.pins else {"pins"})
     oauth = rules.oauth
     credentials = {} if oauth is None else oauth_credentials(oauth.client_secret, oauth.refresh_token)
     settings = {"headers": rules.headers, "tls": rules.tls, "credentials": credentials}

@@ -3,19 +3,22 @@ sees it."""
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
 from contracts.api.chat import ChatRequest, TranslatedChat
+from contracts.api.embedding import EmbeddingRequest, TranslatedEmbedding
 from contracts.api.media import TranscriptionRequest
 from contracts.api.native import SYSTEM_FIELDS
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
 from contracts.guardrails.detector import Closing
-from contracts.guardrails.finding import About, Finding
+from contracts.guardrails.finding import About, Finding, Shown
 from contracts.guardrails.policy import GuardrailPolicy, covering
+from contracts.mcp.servers import SEPARATOR
 from contracts.serving.configuration import Snapshot
 from gateway.apis.operations import Operation
 from gateway.apis.reading import read_chat
@@ -25,7 +28,13 @@ from gateway.guardrails.means import Means
 from gateway.guardrails.request_guard import RequestGuard, refusal
 from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
-from gateway.guardrails.screening.screen import Screen
+from gateway.guardrails.screening.judged_definitions import (
+    DefinitionMemory,
+    JudgedDefinitions,
+    judge_definitions,
+    key_of,
+)
+from gateway.guardrails.screening.screen import Screen, Screening
 from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
@@ -35,6 +44,7 @@ _MOST_PLANS: Final = 4096
 _LONG_BODY: Final = 256 * 1024  # bytes
 _JSON: Final = "application/json"
 _TOKEN_IDS: Final = "token_ids"
+_TOOLS: Final = "tools"
 
 
 class Guardrails:
@@ -48,6 +58,8 @@ class Guardrails:
         self._policies: tuple[GuardrailPolicy, ...] = ()
         self._by_request: dict[tuple[str, str], GuardPlan | str] = {}
         self._by_policies: dict[tuple[int, ...], GuardPlan | str] = {}  # by who they are
+        self._definitions = DefinitionMemory()
+        self.definition_findings: Counter[tuple[str, str]] = Counter()  # in MCP tools: server and action
         self.faults: tuple[str, ...] = ()
 
     def check(self, snapshot: Snapshot) -> None:
@@ -88,10 +100,7 @@ class Guardrails:
         if isinstance(plan, str):
             if not plan:
                 return None
-            raise Unavailable(
-                f"guardrails of this request cannot be used ({plan}); the gateway's operators can mend it",
-                code="guardrail_unavailable",
-            )
+            raise _unusable(plan)
         return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
 
     async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
@@ -104,19 +113,34 @@ class Guardrails:
         plan = guard.plan
         if not plan.rules and not plan.reads_texts:
             return request
-        native = request.native if isinstance(request, TranslatedChat) else None
-        texts = RequestTexts(_body_of(request, life), system_field="" if native is None else SYSTEM_FIELDS[native.api])
+        native = request.native if isinstance(request, TranslatedChat | TranslatedEmbedding) else None
+        texts = RequestTexts(
+            _body_of(request, life),
+            system_field=SYSTEM_FIELDS[native.api]
+            if native is not None and isinstance(request, TranslatedChat)
+            else "",
+            puts_aside=bool(plan.input_stages) and not plan.of_requests,
+        )
         self._apply_rules(guard, life, request, texts)
         await self.examine_texts(guard, texts, len(life.body))
         for marker in plan.markers:
             line = marker.detector.mark(guard.about)
             if line and not marker.spec.dry_run:
                 texts.mark(line)
-        if texts.is_changed and native is not None and native.refusal is None and isinstance(request, TranslatedChat):
+        if texts.is_changed and native is not None and native.refusal is None:
             # It is changed in its translation, which is all that targets are given then.
+            assert isinstance(request, TranslatedChat | TranslatedEmbedding)
             life.request = msgspec.structs.replace(request, native=None)
             guard.has_changed = True
-            return await self.examine(guard, life, operation)
+            guard.begin_again()
+            changed = await self.examine(guard, life, operation)
+            if isinstance(request, TranslatedEmbedding) and isinstance(changed, EmbeddingRequest):
+                # Here both are kept: no embedding is asked for in one target's words and answered in another's.
+                native = msgspec.structs.replace(native, body=texts.body, fields=None)
+                changed = life.request = msgspec.structs.replace(
+                    request, input=changed.input, embedding_body=life.body, native=native
+                )
+            return changed
         if texts.is_changed:
             life.request = request = _replaced(life, request, operation, texts)
             guard.has_changed = True
@@ -127,15 +151,64 @@ class Guardrails:
 
         Raises ContentBlocked, and what a watch raises.
         """
-        _watch(guard, texts)
+        if not guard.has_begun_again:
+            _watch(guard, texts)
         if texts.holds_token_ids:
             _note_unread(guard)
         # A long body takes seconds where it is full of what looks like something: others go on meanwhile.
+        size_bytes -= sum([len(one) for one in texts.aside.values()])
         is_long = size_bytes > _LONG_BODY
-        cuts = await asyncio.to_thread(self._screened, guard, texts) if is_long else self._screened(guard, texts)
-        if cuts:
-            texts.cut(cuts)
-        await _ask(guard, texts if not cuts else RequestTexts(texts.body))
+        screening = await asyncio.to_thread(_screened, guard, texts) if is_long else _screened(guard, texts)
+        guard.note(screening.verdicts)
+        judged: list[tuple[str, JudgedDefinitions]] = []
+        for name, raw in texts.aside.items():
+            one = await self._judge(guard.plan, name, raw)
+            guard.note(list(one.verdicts))
+            judged.append((name, one))
+        if screening.blocked is not None:
+            raise refusal(screening.blocked)
+        for name, one in judged:
+            if one.blocked is not None:
+                raise refusal(one.blocked, one.place)
+            if one.changed is not None:
+                texts.replace_aside(name, one.changed)
+        if screening.cuts:
+            texts.cut(screening.cuts)
+        if guard.plan.awaited:
+            await _ask(guard, RequestTexts(texts.body) if screening.cuts or judged else texts)
+
+    async def judge_tool(self, tenant: str, tool: str, definition: bytes) -> JudgedDefinitions | None:
+        """Return what the policies for a tenant's calls of a tool make of its definition; `None` if none looks at it.
+
+        Raises Unavailable if one cannot be used.
+        """
+        plan = self._plan_for(tenant, tool)
+        if isinstance(plan, str):
+            if plan:
+                raise _unusable(plan)
+            return None
+        return await self._judge(plan, _TOOLS, definition, tool) if plan.input_stages else None
+
+    async def _judge(self, plan: GuardPlan, name: str, definitions: bytes, tool: str = "") -> JudgedDefinitions:
+        """Judge definitions of tools, or remember what was judged. `tool`: it is an MCP server's, and has no record."""
+        key = key_of(plan.digest, definitions)
+        judged = self._definitions.find(key)
+        if judged is None:
+            if len(definitions) > _LONG_BODY:
+                judged = await asyncio.to_thread(judge_definitions, plan.input, name, definitions)
+            else:
+                judged = judge_definitions(plan.input, name, definitions)
+            self._definitions.keep(key, judged)
+            if tool and judged.verdicts:
+                told = [verdict.text for verdict in judged.verdicts]
+                _log.warning(
+                    "guardrails found something in a tool's definition", extra={"tool": tool, "verdicts": told}
+                )
+                server = tool.partition(SEPARATOR)[0]
+                self.definition_findings.update((server, verdict.action) for verdict in judged.verdicts)
+            if tool:
+                await asyncio.sleep(0)  # a list has a thousand of them: others go on meanwhile
+        return judged
 
     def is_immediate(self, tenant: str, name: str) -> bool:
         """Return whether the stages for a tenant's requests to a model run at once, without waiting."""
@@ -181,20 +254,6 @@ class Guardrails:
                 if defaults:
                     texts.set({field: value for field, value in defaults.items() if field not in texts.fields})
 
-    def _screened(self, guard: RequestGuard, texts: RequestTexts) -> dict[int, list[Finding]]:
-        """Have the stages look that are at hand. Raises ContentBlocked."""
-        plan, screen = guard.plan, guard.plan.input
-        if plan.of_requests:
-            own = [GuardStage(one.spec, one.side, one.detector.for_request(guard.about)) for one in plan.of_requests]
-            screen = Screen([*plan.input_stages, *own])
-        if not screen.stages:
-            return {}
-        screening = screen.check(texts.shown)
-        guard.note(screening.verdicts)
-        if screening.blocked is not None:
-            raise refusal(screening.blocked)
-        return screening.cuts
-
 
 async def let_go(detectors: Iterable[Looks]) -> None:
     """End what detectors that are not needed any more have in progress."""
@@ -219,6 +278,22 @@ def _about(life: RequestState, exchange: Exchange, address: str) -> About:
     )
 
 
+def _unusable(plan: str) -> Unavailable:
+    return Unavailable(
+        f"guardrails of this request cannot be used ({plan}); the gateway's operators can mend it",
+        code="guardrail_unavailable",
+    )
+
+
+def _screened(guard: RequestGuard, texts: RequestTexts) -> Screening:
+    """Have the stages look that are at hand."""
+    plan, screen = guard.plan, guard.plan.input
+    if plan.of_requests:
+        own = [GuardStage(one.spec, one.side, one.detector.for_request(guard.about)) for one in plan.of_requests]
+        screen = Screen([*plan.input_stages, *own])
+    return screen.check(texts.shown) if screen.stages else Screening([], {})
+
+
 def _mended(objection: Objection, stage: GuardStage[RequestRule]) -> dict[str, object]:
     """Return what mends a request. Raises InvalidRequest if it is to be refused, or nothing does."""
     if stage.spec.action == "redact" and objection.mended is not None:
@@ -232,7 +307,7 @@ def _watch(guard: RequestGuard, texts: RequestTexts) -> None:
     """Have those look who watch requests as they come. Raises what they raise."""
     for stage in guard.plan.watches:
         try:
-            found = list(stage.detector.watch(texts.shown, guard.about))
+            found = list(stage.detector.watch(_words_of(texts), guard.about))
         except TollkeeperError as error:
             guard.note([stage.verdict([Finding(0, 0, error.error_code)])])
             if not stage.spec.dry_run:
@@ -255,7 +330,7 @@ def _note_unread(guard: RequestGuard) -> None:
 async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
     """Have those look who must be asked: all at the texts as the model would get them. Raises ContentBlocked."""
     for stage in guard.plan.awaited:
-        found = list(await stage.detector.look(texts.shown, guard.about))
+        found = list(await stage.detector.look(_words_of(texts), guard.about))
         if found:
             verdict = stage.verdict(found)
             guard.note([verdict])
@@ -263,10 +338,17 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
                 raise refusal(verdict)
 
 
+def _words_of(texts: RequestTexts) -> list[Shown]:
+    """Return the texts that are no names."""
+    return [shown for shown in texts.shown if not shown.is_name]
+
+
 def _body_of(request: AnyRequest, life: RequestState) -> bytes:
     """Return what guardrails look at: all that a target may be sent, in the API's own words if one speaks it."""
     if isinstance(request, TranscriptionRequest):
         return request.texts
+    if isinstance(request, TranslatedEmbedding) and request.native is not None:
+        return request.native.body
     if not isinstance(request, TranslatedChat):
         return life.body
     return request.chat_body if request.native is None else request.native.body
@@ -280,6 +362,8 @@ def _replaced(life: RequestState, request: AnyRequest, operation: Operation, tex
             "a guardrail would change this form, which is passed on as it is; leave out what the guardrail is about",
             code="request_not_allowed",
         )
+    if isinstance(request, TranslatedEmbedding) and request.native is not None:  # nothing else can take it
+        return msgspec.structs.replace(request, native=msgspec.structs.replace(request.native, body=body, fields=None))
     if not isinstance(request, TranslatedChat):
         life.body = body
         return operation.read(_JSON, body)

@@ -15,7 +15,18 @@ _MOST_VERDICTS: Final = 32  # on one record
 class RequestGuard:
     """What is known of one request. Durations are nanoseconds; `None`: there was nothing to do."""
 
-    __slots__ = ("_found", "_told", "about", "began_ns", "filter", "has_changed", "plan", "spent_ns")
+    __slots__ = (
+        "_before",
+        "_found",
+        "_told",
+        "about",
+        "began_ns",
+        "filter",
+        "has_begun_again",
+        "has_changed",
+        "plan",
+        "spent_ns",
+    )
 
     def __init__(self, plan: GuardPlan, about: About) -> None:
         self.plan = plan
@@ -24,6 +35,8 @@ class RequestGuard:
         self.began_ns = 0  # monotonic, where it spent time
         self.spent_ns: int | None = None  # on the request, before it was admitted
         self.filter: AnswerFilter | None = None
+        self.has_begun_again = False
+        self._before: list[Verdict] = []
         self._found: list[Verdict] = []
         self._told: list[str] = []
 
@@ -40,10 +53,17 @@ class RequestGuard:
     @property
     def verdicts(self) -> list[str]:
         """Return what was found on both sides, as records hold it."""
-        found = self._found if self.filter is None else [*self._found, *self.filter.verdicts]
+        seen = {(one.stage, one.action) for one in self._found}
+        found = [*[one for one in self._before if (one.stage, one.action) not in seen], *self._found]
+        if self.filter is not None:
+            found += self.filter.verdicts
         if not found and not self._told:
             return []
         return [*[verdict.text for verdict in joined(found)], *self._told][:_MOST_VERDICTS]
+
+    def begin_again(self) -> None:
+        """Look at the same request once more, in another API's words: what is found again counts once."""
+        self._before, self._found, self.has_begun_again = self._found, [], True
 
     def note(self, verdicts: list[Verdict]) -> None:
         """Add what was found."""
@@ -60,11 +80,16 @@ class RequestGuard:
         return self.filter
 
 
-def refusal(verdict: Verdict) -> ContentBlocked:
-    """Return the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing."""
+def refusal(verdict: Verdict, place: str = "") -> ContentBlocked:
+    """Return the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing.
+
+    `place` says where in the request it is.
+    """
     return ContentBlocked(
         f"the guardrail stage {verdict.stage!r} refuses this request: it found "
-        f"{', '.join(verdict.kinds)} ({verdict.count}); remove it, or ask your administrator"
+        f"{', '.join(verdict.kinds)} ({verdict.count}){f' in {place}' if place else ''}; remove it, or ask your "
+        "administrator",
+        param=place or None,
     )
 
 

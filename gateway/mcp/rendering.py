@@ -11,6 +11,7 @@ from gateway.apis.rendering import ErrorShape
 SERVER_INFO: Final = {"name": "tollkeeper", "title": "Tollkeeper", "version": "1"}
 OUR_META: Final = "dev.tollkeeper/"  # begins the names that the gateway alone gives
 ERROR_KEY: Final = f"{OUR_META}error"  # in the _meta of a tool's result that the gateway made
+FINGERPRINT_KEY: Final = f"{OUR_META}fingerprint"  # in the _meta of a definition
 EVENT_STREAM: Final = b"text/event-stream"
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -8,8 +8,9 @@ from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError
 from contracts.mcp.servers import SEPARATOR
 from contracts.mcp.wire import INVALID_PARAMS, LEGACY, METHOD_NOT_FOUND, MODERN, VERSIONS
 from contracts.serving.configuration import KeyEntry, Snapshot
-from gateway.mcp.rendering import MCP_ERRORS, SERVER_INFO, rendered_error, rendered_result
+from gateway.mcp.rendering import FINGERPRINT_KEY, MCP_ERRORS, SERVER_INFO, rendered_error, rendered_result
 from gateway.mcp.request import Message, RpcFault, check_origin, id_of, read_message, revision_of
+from gateway.mcp.screening import screened_tools
 from gateway.mcp.servers import McpServers, Tool
 from gateway.mcp.tool_call import ToolCalls
 from gateway.replies.reply import JSON
@@ -33,6 +34,7 @@ class McpResource:
     def __init__(self, stages: Stages, servers: McpServers, clock: Clock) -> None:
         self._servers = servers
         self._limiter = stages.limiter
+        self._guardrails = stages.guardrails
         self._calls = ToolCalls(stages, servers, clock)
 
     def methods(self, path: str) -> tuple[str, ...]:
@@ -85,7 +87,10 @@ class McpResource:
         method, is_modern = message.method, revision == MODERN
         if method == "tools/list":
             tools = await self._servers.listed(key, server, snapshot)
-            return {"tools": tools, **(_cached() if is_modern else {})}
+            if snapshot.guardrails:
+                tools = await screened_tools(self._guardrails, key.identity.tenant, tools)
+            shown = [_shown(tool, is_alone=bool(server)) for tool in tools]
+            return {"tools": shown, **(_cached() if is_modern else {})}
         if method == "tools/call":
             # The same for one that is denied: who may not use a tool learns nothing of it.
             raise RpcFault(
@@ -109,6 +114,20 @@ class McpResource:
         if method == "ping" and not is_modern:
             return {}
         raise RpcFault(404 if is_modern else 200, METHOD_NOT_FOUND, f"Method not found: {method[:_MAX_SHOWN]}")
+
+
+def _shown(tool: Tool, *, is_alone: bool) -> dict[str, Any]:
+    """Return a definition as clients see it; of a server that is shown alone with the fingerprint that pins it."""
+    fields = tool.definition.fields
+    if not is_alone:
+        return {"name": tool.name, **fields}
+    given = fields.get("_meta")
+    meta = given if isinstance(given, dict) else {}
+    return {
+        "name": tool.definition.name,
+        **fields,
+        "_meta": {**meta, FINGERPRINT_KEY: tool.definition.fingerprint},
+    }
 
 
 def _cached() -> dict[str, object]:

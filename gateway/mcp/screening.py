@@ -1,27 +1,28 @@
 """Guardrails on what goes to tools and comes back from them: the input stages of the policies that cover the call.
 
 A result is an input of the model that reads it next, and so the stages that look at prompts look at it, under the role
-"tool". Output stages look at what models write.
+"tool"; so is a tool's definition, under the role "definition". Output stages look at what models write.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
-from contracts.errors import ContentBlocked
+from contracts.errors import ContentBlocked, Unavailable
 from gateway.guardrails.guardrails import Guardrails
-from gateway.guardrails.request_guard import RequestGuard
+from gateway.guardrails.request_guard import RequestGuard, refusal
 from gateway.guardrails.request_texts import RequestTexts
+from gateway.mcp.servers import Tool
 
 _encode: Final = msgspec.json.Encoder().encode
+_definition: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _PART: Final = "given"
-_OWN_NAMES: Final = frozenset(("role",))
 
 
 async def screened(guardrails: Guardrails, guard: RequestGuard, part: bytes, role: str, tool: str) -> bytes:
     """Return arguments or a result, as JSON, with what was found cut out. Raises ContentBlocked."""
-    body = b'{"part":{"role":"%b","%b":%b}}' % (role.encode(), _PART.encode(), part)
-    texts = RequestTexts(body, _OWN_NAMES)  # what a field of a tool's is called says nothing of what it holds
+    texts = RequestTexts(b'{"%b":%b}' % (_PART.encode(), part), role=role)
     try:
         await guardrails.examine_texts(guard, texts, len(part))
     except ContentBlocked as error:
@@ -29,4 +30,32 @@ async def screened(guardrails: Guardrails, guard: RequestGuard, part: bytes, rol
         raise ContentBlocked(f"{what} of the tool {tool!r} were held back: {error.message}") from None
     if not texts.is_changed:
         return part
-    return _encode(texts.fields["part"][_PART])
+    return _encode(texts.fields[_PART])
+
+
+async def screened_tools(guardrails: Guardrails, tenant: str, tools: Sequence[Tool]) -> list[Tool]:
+    """Return tools with what was found in their definitions cut out. Those that are blocked are left out."""
+    found = []
+    for tool in tools:
+        try:
+            judged = await guardrails.judge_tool(tenant, tool.name, tool.definition.encoded)
+        except Unavailable:  # a call of it says why
+            continue
+        if judged is not None and judged.blocked is not None:
+            continue
+        if judged is not None and judged.changed is not None:
+            fields = _definition(judged.changed)
+            fields.pop("name", None)
+            tool = tool.with_fields(fields)
+        found.append(tool)
+    return found
+
+
+async def check_definition(guardrails: Guardrails, guard: RequestGuard, tenant: str, tool: Tool) -> None:
+    """Raise ContentBlocked if a tool that is called has a definition that guardrails hold back."""
+    judged = await guardrails.judge_tool(tenant, tool.name, tool.definition.encoded)
+    if judged is not None and judged.blocked is not None:
+        guard.note(list(judged.verdicts))
+        raise ContentBlocked(
+            f"the definition of the tool {tool.name!r} was held back: {refusal(judged.blocked).message}"
+        )

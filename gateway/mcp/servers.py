@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from backends.mcp.client import McpClient
-from backends.mcp.definitions import ToolDefinition, is_tool_word
+from backends.mcp.definitions import MAX_TOOLS, ToolDefinition, is_tool_word
 from backends.mcp.token_store import TokenStore
 from backends.secrets.credential_references import ReferenceRules
 from contracts.access.identity import Identity
@@ -39,6 +39,10 @@ class Tool:
     definition: ToolDefinition
     fault: str = ""  # why nobody knows whether there is one: the server's list could never be read
 
+    def with_fields(self, fields: dict[str, Any]) -> "Tool":
+        """Return the tool with another definition to show."""
+        return replace(self, definition=msgspec.structs.replace(self.definition, fields=fields))
+
 
 @dataclass(slots=True)
 class ServerState:
@@ -49,6 +53,8 @@ class ServerState:
     fault: str = ""
     tools: Mapping[str, ToolDefinition] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    known: dict[str, str] = field(default_factory=dict)  # the last fingerprint of each tool, also of one that is gone
+    changes: int = 0  # of definitions that were known
     read_ns: int | None = None  # monotonic: when the list was last had
     tried_ns: int | None = None
     reading: "asyncio.Task[None] | None" = None
@@ -135,11 +141,10 @@ class McpServers:
             return Tool(full_name(server, name), state.spec, ToolDefinition(name, {}), fault)
         return None
 
-    async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[dict[str, Any]]:
-        """Return the definitions of the tools that a caller may use, ordered by server.
+    async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[Tool]:
+        """Return the tools that a caller may use, ordered by server.
 
-        `server` empty: of all servers, under full names; else of this one, under its own names. A server whose list
-        cannot be had is left out.
+        `server` empty: of all servers; else of this one. A server whose list cannot be had is left out.
         """
         states = [state for state in self._states.values() if not server or state.spec.id == server]
         stale = [state for state in states if self._is_stale(state)]
@@ -152,7 +157,7 @@ class McpServers:
             for tool in state.tools.values():
                 name = full_name(state.spec.id, tool.name)
                 if access.allows(state.spec, name):
-                    found.append({"name": tool.name if server else name, **tool.fields})
+                    found.append(Tool(name, state.spec, tool))
         return found
 
     def states(self) -> list[dict[str, object]]:
@@ -163,6 +168,7 @@ class McpServers:
                 "tools": len(state.tools),
                 "fault": state.fault or ("" if state.client is None else state.client.fault),
                 "left_out": len(state.left_out),
+                "changes": state.changes,
             }
             for state in self._states.values()
         ]
@@ -220,6 +226,14 @@ class McpServers:
                 _log.warning("MCP server's tools cannot be read", extra={"server": state.spec.id, "reason": reason})
             state.fault = reason
             return
+        _note_changes(state, tools)
+        pins = state.spec.pins
+        if pins:
+            unpinned = [tool for tool in tools if pins.get(tool.name) != tool.fingerprint]
+            left_out = [
+                f"{tool.name}: not as it is pinned (fingerprint {tool.fingerprint})" for tool in unpinned
+            ] + left_out
+            tools = [tool for tool in tools if pins.get(tool.name) == tool.fingerprint]
         state.tools = {tool.name: tool for tool in tools}
         if tuple(left_out) != state.left_out and left_out:
             _log.warning("MCP server's tools left out", extra={"server": state.spec.id, "reasons": left_out[:10]})
@@ -240,3 +254,15 @@ class McpServers:
             task = loop.create_task(state.client.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def _note_changes(state: ServerState, tools: Sequence[ToolDefinition]) -> None:
+    """Count and log definitions that are not what they were: models follow them, and nobody reads them again."""
+    changed = [one for one in tools if state.known.get(one.name, one.fingerprint) != one.fingerprint]
+    state.changes += len(changed)
+    if changed:
+        told = [f"{one.name}: {state.known[one.name]} to {one.fingerprint}" for one in changed[:10]]
+        _log.warning("MCP server changed its tools", extra={"server": state.spec.id, "definitions": told})
+    if len(state.known) > MAX_TOOLS:  # a server that renames them again and again
+        state.known.clear()
+    state.known.update({one.name: one.fingerprint for one in tools})

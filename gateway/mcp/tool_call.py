@@ -49,7 +49,7 @@ from gateway.guardrails.guardrails import Guardrails
 from gateway.limits.limiter import Limiter
 from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, OUR_META, event, rendered_error, rendered_result, tool_error
 from gateway.mcp.request import Message, session_label
-from gateway.mcp.screening import screened
+from gateway.mcp.screening import check_definition, screened
 from gateway.mcp.servers import McpServers, Tool
 from gateway.records.recorder import Recorder
 from gateway.records.trace_context import TraceContext
@@ -158,6 +158,8 @@ class ToolCalls:
         if life.snapshot.guardrails:
             life.guard = self._guardrails.guard_for(life, call.exchange)
         life.ticket = self._stages.admission.admit(life.who)
+        if life.guard is not None:
+            await check_definition(self._guardrails, life.guard, life.who.tenant, tool)
         arguments = await self._guarded(call, message.params.arguments)
         responses = await self._guarded(call, message.params.input_responses)
         retries = read_retries(call.exchange.header(b"x-stainless-retry-count"))

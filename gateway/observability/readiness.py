@@ -13,6 +13,7 @@ from gateway.config.directory import Directory
 from gateway.config.targets import TargetRegistry
 from gateway.identity.authentication import Authenticator
 from gateway.limits.queue.pool_queue import PoolQueues
+from gateway.mcp.servers import McpServers
 from gateway.observability.process_watch import ProcessWatch
 from gateway.observability.provider_hosts import ProviderHosts
 from gateway.records.accounting import Accounting
@@ -41,6 +42,7 @@ class Readiness:
     rollouts: Rollouts
     answers: AnswerCache
     semantic: SemanticService
+    mcp: McpServers
     batches: BatchService
     engines: EngineHosts
     engine_records: JournalledEngineRecords
@@ -102,6 +104,7 @@ class Readiness:
             "rollouts": self.rollouts.status(),
             "processes": self.processes.page(),
             "provider_host": self.providers.health(),
+            "mcp_servers": self.mcp.states(),
         }
 
     def _problems(self) -> list[str]:

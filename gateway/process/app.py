@@ -392,6 +392,7 @@ class Gateway:
             rollouts=self.rollouts,
             answers=self._answers,
             semantic=self._semantic,
+            mcp=self.mcp,
             batches=self.batches,
             engines=self._engines,
             engine_records=self.engine_records,
@@ -427,6 +428,8 @@ class Gateway:
             semantic=self._semantic,
             health=self.health_book,
             router=self.router,
+            mcp=self.mcp,
+            definition_findings=self.guardrails.definition_findings,
         )
         endpoint = MetricsEndpoint(MetricsPage(sources, settings.metrics_budgets), self._detail_access)
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)

@@ -153,6 +153,9 @@ class Reply:
     async def flushed(self) -> None:
         """Wait until no part of the answer waits for shared counters."""
 
+    def filter_words(self, answer_filter: AnswerFilter) -> None:
+        """Have guardrails inspect the words of an answer that no model has generated token by token, if it has any."""
+
     async def inspect(self) -> Verdict | None:
         """Let guardrails inspect an answer that has ended; return the verdict that blocks it, or `None`."""
         return None

@@ -10,8 +10,9 @@ from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import GenerationRequest, TranslatedChat
 from contracts.api.embedding import TranslatedEmbedding
-from contracts.api.media import MediaRequest
+from contracts.api.media import MediaRequest, TranscriptionRequest
 from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest
 from contracts.serving.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT
@@ -96,6 +97,8 @@ class Understand(Stage):
         reply = life.operation.reply(ReplyFacts(life.exchange, life.id_text, created_unix, self._clock), request)
         if life.guard is not None and isinstance(reply, GeneratedReply):
             _filter_answer(life.guard, life, reply)
+        elif life.guard is not None and isinstance(request, TranscriptionRequest):
+            _filter_transcript(life.guard, request, reply)
         return reply
 
     async def _guarded(self, life: RequestState, request: AnyRequest) -> AnyRequest:
@@ -122,6 +125,22 @@ def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedRepl
     answer_filter = guard.filter_answer()
     if answer_filter is not None:
         reply.filter_by(answer_filter, lambda verdict: life.end_early(cut_by(verdict)))
+
+
+def _filter_transcript(guard: RequestGuard, request: TranscriptionRequest, reply: Reply) -> None:
+    """Have guardrails inspect a transcript once it is whole. Raise InvalidRequest if it is to come in pieces, and they
+    may have to change it.
+    """
+    answer_filter = guard.filter_answer()
+    if answer_filter is None:
+        return
+    if request.is_streamed and answer_filter.acts:
+        raise InvalidRequest(
+            "a guardrail may change this transcript, which needs all of it; leave out stream",
+            param="stream",
+            code="request_not_allowed",
+        )
+    reply.filter_words(answer_filter)
 
 
 class Inspect(Stage):

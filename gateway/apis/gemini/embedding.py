@@ -117,7 +117,7 @@ def _read(model: str, verb: str, content_type: str, body: bytes, *, is_spoken: b
         error.__traceback__ = None
         refusal = error
     dimensions = requests[0].dimensions if requests else None
-    given: str | list[str] = texts if verb == BATCH else texts[0]
+    given: str | list[str | int | list[int]] = [*texts] if verb == BATCH else texts[0]
     fields: dict[str, Any] = {"model": model, "input": given, "encoding_format": "float"}
     if dimensions is not None:
         fields["dimensions"] = dimensions

@@ -6,14 +6,14 @@ from typing import Final
 
 from algorithms.abuse.key_watch import Use
 from algorithms.abuse.spec import AbuseSpec, abuse_spec
-from contracts.guardrails.finding import About, Finding, Shown
+from contracts.guardrails.finding import DEFINITION, About, Finding, Shown
 from gateway.guardrails.means import Means
 from gateway.identity.abuse.incidents import IncidentBook, Suspect
 from gateway.identity.abuse.key_watches import KeyWatches
 
 _log = logging.getLogger(__name__)
 
-_OWN_ROLES: Final = frozenset({"system", "developer"})
+_NOT_ASKED: Final = frozenset({"system", "developer", DEFINITION, ""})
 
 
 class AbuseWatch:
@@ -30,7 +30,7 @@ class AbuseWatch:
         if watch is None:
             return ()
         # What was said before is in every request of a conversation: what is asked now is the last of it.
-        asked = next((each.text for each in reversed(shown) if each.text and each.role not in _OWN_ROLES), "")
+        asked = next((each.text for each in reversed(shown) if each.text and each.role not in _NOT_ASKED), "")
         use = Use(asked, about.at_ns, about.address, about.user_agent, about.wants_logprobs, about.output_limit)
         sightings = watch.look(use)
         for sighting in sightings:

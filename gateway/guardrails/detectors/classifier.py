@@ -51,8 +51,9 @@ class Classifier:
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
         """Return a finding of the whole for each label that a text was taken for."""
         settings, found = self._settings, dict[str, float]()
-        texts = [each.text for each in shown if each.text.strip() and each.role in settings.roles][-_MOST_TEXTS:]
-        for text in texts:
+        read = [each for each in shown if each.text.strip() and each.role in settings.roles]
+        read.sort(key=lambda each: each.role != "")  # what nobody says, such as metadata, leaves room for what is said
+        for text in [each.text for each in read[-_MOST_TEXTS:]]:
             reading = await self._reader.read_text(_NAME, self._spec, text, about.tenant)
             if reading.state in ("loading", "late", "unavailable"):
                 return (Finding(0, 0, _UNAVAILABLE, is_remark=settings.on_failure == "fail_open"),)

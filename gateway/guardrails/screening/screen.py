@@ -66,9 +66,12 @@ class Screen:
             is_candidate = candidates is not None and (len(texts) == 1 or candidates.start(shown.text) >= 0)
             stages = self._led_to(shown.text) if is_candidate else self._always
             for look in self.looks(shown.text, shown.role, stages):
-                found.setdefault(look.stage, []).append(look.finding)
+                finding = look.finding
+                if shown.is_fixed and not finding.is_of_whole:
+                    finding = msgspec.structs.replace(finding, start=0, end=0)
+                found.setdefault(look.stage, []).append(finding)
                 if look.stage.acts:
-                    screening.cuts.setdefault(number, []).append(look.finding)
+                    screening.cuts.setdefault(number, []).append(finding)
         for stage, findings in found.items():
             _judge(screening, stage, findings)
         return screening

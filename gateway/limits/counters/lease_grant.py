@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.counters.amounts import joined, split
 from backends.counters.courier import Keys
+from contracts.rules.limits import Rule
 from gateway.limits.budgets.budget import PeriodLedger
 from gateway.limits.counters.escrow import Ledger
 from gateway.limits.counters.lease_link import Consumption, Link, Pace
@@ -71,6 +72,11 @@ class LeaseGrant:
         self._told_ns = 0
         self.changed_ns = link.clock.now_ns()  # when anything was last reserved or settled (monotonic)
         self._own_sent = self._reserved_sent = 0
+
+    @property
+    def _rule(self) -> Rule:
+        rule: Rule = self.counter.rule
+        return rule
 
     @property
     def restored(self) -> int:
@@ -166,7 +172,7 @@ class LeaseGrant:
         """Return the amount that should be leased and unused."""
         if self.is_short or self._link.is_closing:
             return 0
-        soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
+        soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self._rule.amount)
         if not self.counter.is_leased:
             return soon
         left = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
@@ -222,7 +228,7 @@ class LeaseGrant:
             self.alone = None
         until_ns = self._link.lease_until_ns if self.counter.is_leased else self._link.usable_until_ns
         usable = self.spare if mono_ns < until_ns else min(self.spare, 0)
-        if self._link.is_away and self.counter.rule.when_away == "share":
+        if self._link.is_away and self._rule.when_away == "share":
             return max(usable, self._share())
         return usable
 
@@ -240,5 +246,5 @@ class LeaseGrant:
             remained = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
             self.alone = self.used + remained // self._link.gateways
         if self.counter.has_slots:
-            return self.counter.rule.amount // self._link.gateways - self.ledger.reserved
+            return self._rule.amount // self._link.gateways - self.ledger.reserved
         return self.alone - self.used

@@ -9,7 +9,7 @@ from backends.counters.amounts import split
 from backends.counters.courier import Answer, Keys
 from gateway.limits.counters.base import Counter
 from gateway.limits.counters.lease_link import LeasedPart
-from gateway.limits.counters.leased_escrow import LeasedEscrow
+from gateway.limits.counters.leased_escrow import AnyLeasedEscrow
 from gateway.limits.counters.leased_sliding import LeasedSliding
 
 _SYNC: Final = 0
@@ -56,7 +56,7 @@ class SeekParcel:
 
     def __init__(
         self,
-        lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]],
+        lines: Sequence[tuple[LeasedSliding | AnyLeasedEscrow, int]],
         claimant: str,
         *,
         may_claim: bool = True,

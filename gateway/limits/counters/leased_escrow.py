@@ -5,7 +5,7 @@ bind to the gateway's life: one that cannot renew it stops using them before oth
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from backends.processes.native import trait
 from contracts.rules.limits import BudgetSpec, LimitSpec
@@ -63,7 +63,8 @@ class LeasedEscrow:
 
     def amount_of(self, ledger: Ledger) -> int:
         """Return the amount that all gateways together may settle and reserve in one period."""
-        return self.rule.amount
+        amount: int = self.rule.amount
+        return amount
 
     def on_total(self, grant: LeaseGrant, before: int, after: int) -> None:
         """Record the total that all gateways have settled."""
@@ -305,3 +306,6 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
         """Return the key of a period, which carries its start."""
         start_ns = ledger.period_start_ns if isinstance(ledger, PeriodLedger) else "unbound"
         return f"{self._link.prefix}{self.rule.metric}.{self.rule.period}.{start_ns}:{self.rule.id}:{self.subject}"
+
+
+AnyLeasedEscrow: TypeAlias = LeasedConcurrency | LeasedConversation | LeasedBudget

@@ -17,15 +17,16 @@ from gateway.config.directory import Directory
 from gateway.limits.admission import Admission
 from gateway.limits.counters.base import CounterState
 from gateway.limits.queue.pool_queue import PoolQueues
+from gateway.mcp.servers import McpServers
 from gateway.observability.metrics.cache_families import cache_families
 from gateway.observability.metrics.engine_families import gpu_families, model_families, upstream_families
 from gateway.observability.metrics.exposition import Family, Sample, counter, gauge, render
 from gateway.observability.metrics.loop_lag import LoopLag
+from gateway.observability.metrics.mcp_families import mcp_families
 from gateway.observability.metrics.pool_signals import pool_families
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
-from gateway.observability.metrics.routing_families import routing_families
-from gateway.observability.metrics.semantic_families import semantic_families
+from gateway.observability.metrics.routing_families import routing_families, semantic_families
 from gateway.observability.metrics.target_families import target_families
 from gateway.observability.metrics.upstream_metrics import UpstreamMetrics
 from gateway.records.journal import Journal, unpack_entry
@@ -81,6 +82,8 @@ class Sources:
     router: Router
     answers: Callable[[], Mapping[str, int]]
     semantic: SemanticService
+    mcp: McpServers
+    definition_findings: Mapping[tuple[str, str], int]
 
 
 class MetricsPage:
@@ -154,6 +157,7 @@ class MetricsPage:
         yield from routing_families(self._sources.router)
         yield from cache_families(self._sources.answers())
         yield from semantic_families(self._sources.semantic)
+        yield from mcp_families(self._sources.mcp, self._sources.definition_findings)
         yield gauge("tollkeeper_config_revision", "Configuration in use.", sources.directory.snapshot.revision)
         yield gauge(
             "tollkeeper_control_plane_reachable",

@@ -16,6 +16,7 @@ def _told(score: Score) -> str:
         ("secrets", 0.95, 0.99),
         ("injection", 0.97, 0.90),
         ("canary", 1.0, 1.0),
+        ("injection_definitions", 0.97, 0.90),
         # Nobody has tuned on these: how much the phrases miss of what others would say.
         ("injection_unseen", 0.95, 0.60),
     ],

@@ -29,7 +29,7 @@ def test_no_phrase_is_said_without_a_trace(phrase: Phrase) -> None:
     is_traced()
 
 
-@pytest.mark.parametrize("name", ["injection", "injection_unseen"])
+@pytest.mark.parametrize("name", ["injection", "injection_unseen", "injection_definitions"])
 def test_no_text_of_the_corpus_is_left_out_that_says_anything(name: str) -> None:
     texts = [plain_text(line.text) for line in read_corpus(name)]
     left_out = [text for text in texts if text.isascii() and _QUICK.start(text) < 0]

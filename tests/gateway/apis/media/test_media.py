@@ -369,3 +369,54 @@ async def test_guardrails_see_the_texts_and_change_no_form(start, upstream):
     with pytest.raises(openai.BadRequestError, match="passed on as it is"):
         await hear(gateway, prompt="a secret")
     assert len(upstream.requests) == 1
+
+
+CARD = "4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize(
+    ("action", "sent", "format", "left"),
+    [
+        (
+            "redact",
+            other(b'{"text":"pay %b","words":[{"word":"4111"}]}' % CARD.encode(), "application/json"),
+            "json",
+            "pay [card]",
+        ),
+        ("redact", other(b"pay %b\n" % CARD.encode(), "text/plain"), "text", "pay [card]\n"),
+        ("block", other(b'{"text":"pay %b"}' % CARD.encode(), "application/json"), "json", ""),
+        ("flag", other(b'{"text":"pay %b"}' % CARD.encode(), "application/json"), "json", f"pay {CARD}"),
+        ("redact", other(b'{"text":"pay","words":[]}', "application/json"), "json", "pay"),
+    ],
+)
+async def test_a_transcript_is_inspected_once_it_is_whole(start, upstream, action, sent, format, left):
+    stage = {
+        "name": "cards",
+        "detector": "pii",
+        "settings": {"kinds": ["card"]},
+        "direction": "output",
+        "action": action,
+    }
+    upstream.always(sent)
+    gateway = await start(guardrails=[{"name": "g", "stages": [stage]}])
+    heard = await hear(gateway, response_format=format)
+    assert (heard if format == "text" else heard.text) == left
+    [record] = gateway.requests()
+    assert record.outcome == "ok" and record.verdicts == ([f"output/cards/{action}:card=1"] if left != "pay" else [])
+    assert (getattr(heard, "words", None) is not None) == (left == "pay")
+
+
+async def test_a_transcript_that_may_have_to_change_does_not_come_in_pieces(start, upstream):
+    stage = {"name": "cards", "detector": "pii", "direction": "output", "action": "redact"}
+    gateway = await start(guardrails=[{"name": "g", "stages": [stage]}])
+    with pytest.raises(openai.BadRequestError, match="leave out stream") as refused:
+        await hear(gateway, stream=True)
+    assert (refused.value.code, upstream.requests) == ("request_not_allowed", [])
+
+
+async def test_entries_of_a_forms_lists_are_seen_by_guardrails(start, upstream):
+    stage = {"name": "words", "detector": "deny", "settings": {"keywords": ["secret"]}}
+    gateway = await start(guardrails=[{"name": "g", "stages": [stage]}])
+    with pytest.raises(openai.BadRequestError) as refused:
+        await hear(gateway, extra_body={"hints": ["a", "secret"]})
+    assert (refused.value.code, upstream.requests) == ("content_blocked", [])
