@@ -8,7 +8,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
@@ -26,6 +25,7 @@ from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
+from tests import warm_start
 from tests.made_once import made_once
 from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
@@ -93,14 +93,14 @@ def poll(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SEC
 
 
 class StoreProcess:
-    """`python -m backends.store` on ports and a directory of its own; can be killed and started again."""
+    """A store's process on ports and a directory of its own; can be killed and started again."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
         self.http_port, self.native_port = find_free_ports(2)
         self.database = "tollkeeper"
         self.log = data / "store.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm_start.WarmProcess | None = None
 
     @property
     def url(self) -> str:
@@ -118,7 +118,7 @@ class StoreProcess:
         }
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> warm_start.WarmProcess:
         assert self._process is not None, "the store was not started"
         return self._process
 
@@ -131,8 +131,7 @@ class StoreProcess:
     def start(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "backends.store"]
-            self._process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+            self._process = warm_start.start("backends.store", env=self.environment, stdout=log, stderr=log)
         poll(self._answers, "the store's start")
 
     def migrate(self) -> None:
@@ -281,6 +280,13 @@ class PostgresPair:
     def _is_synchronous(self, connection: "psycopg.Connection[Any]") -> bool:
         row = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone()
         return row is not None and row[0] == "sync"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_of_warm_starts() -> Iterator[None]:
+    """Wait at the end for the processes that others were forked from."""
+    yield
+    warm_start.end_servers()
 
 
 @pytest.fixture(scope="session")

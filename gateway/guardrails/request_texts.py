@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from contracts.api.json_names import has_repeated_names
 from contracts.errors import MalformedBody
 from contracts.guardrails.finding import DEFINITION, Finding, Shown
 from contracts.guardrails.plain_text import plain_text
+from contracts.json_names import has_repeated_names
 from contracts.recording.redaction import is_binary
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling, ends_quoted, stand_in
 

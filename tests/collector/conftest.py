@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from contracts.metering.gaps import pack_gaps
 from contracts.metering.usage import Usage
 from contracts.recording.ids import uuid7
 from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
+from tests import warm_start
 from tests.ports import find_free_port, find_free_ports
 
 PATIENCE_SECONDS = 120.0
@@ -61,7 +60,7 @@ def packed_batch(batch_id: str, *records: RequestRecord) -> bytes:
 
 
 class CollectorProcess:
-    """`python -m collector` on free ports. It may be killed and started again on the same data directory."""
+    """A collector's process on free ports. It may be killed and started again on the same data directory."""
 
     def __init__(self, data: Path, **settings: object) -> None:
         self.port, self.health_port, self.grpc_port = find_free_ports(3)
@@ -76,13 +75,11 @@ class CollectorProcess:
         }
         self.log = data.parent / f"{data.name}.collector.log"
         self.client = httpx.Client(timeout=10)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: warm_start.WarmProcess | None = None
 
     def start(self) -> "CollectorProcess":
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "collector"], env=self.environment, stdout=log, stderr=log
-            )
+            self.process = warm_start.start("collector", env=self.environment, stdout=log, stderr=log)
         wait_until(self._answers, "the collector's start")
         return self
 

@@ -3,7 +3,6 @@
 import random
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 from contracts.recording.names import REQUESTS
 from migrations.store import migrate_store, read_migrations
+from tests import warm_start
 
 Make = Callable[..., Any]
 
@@ -107,9 +107,8 @@ def add_later_columns(client: StoreClient) -> None:
             client.command(statement)
 
 
-def settle(collector: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "collector", "--settle"]
-    return subprocess.run(command, env=collector.environment, capture_output=True, text=True, timeout=90, check=False)
+def settle(collector: Any) -> "subprocess.CompletedProcess[str]":
+    return warm_start.run("collector", "--settle", env=collector.environment, timeout=90)
 
 
 @pytest.mark.parametrize("version", [OLDEST, BEFORE_COPIES])

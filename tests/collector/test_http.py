@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from backends.telemetry.otlp import TRACES_PATH, build_export_request, rejected_records
 from contracts.metering.gaps import pack_gaps
+from tests import warm_start
 from tests.collector.conftest import RECORD_KEY
 
 Make = Callable[..., Any]
@@ -322,14 +322,7 @@ def test_an_unusable_setting_is_one_line_that_names_the_variable(tmp_path: Path,
     assert started.stderr.count("\n") == 1
 
 
-def run_collector(data: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_collector(data: Path, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     ports = ("COLLECTOR_PORT", "COLLECTOR_HEALTH_PORT", "OTLP_GRPC_PORT")
     free = {**{f"TOLLKEEPER_{name}": "0" for name in ports}, "TOLLKEEPER_DATA": str(data)}
-    return subprocess.run(
-        [sys.executable, "-m", "collector"],
-        env={**os.environ, **free, **environment},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return warm_start.run("collector", env={**os.environ, **free, **environment}, timeout=30)

@@ -44,18 +44,6 @@ def test_a_batch_in_doubt_is_settled_before_rows_are_copied_and_counts_once(new_
     client.close()
 
 
-def test_a_store_that_is_new_is_brought_to_head_whatever_is_in_doubt(new_store: Any, tmp_path: Path) -> None:
-    new_store.start()
-    turns = StoreTurns(tmp_path)
-    with turns.turn():  # of a store that is lost: nothing of it is here to be copied
-        pass
-    files = read_migrations()
-    migrate_store(new_store.address(), files, wait_seconds=10, say=lambda line: None, turns=turns)
-    client = new_store.client()
-    assert client.query("SELECT max(version) AS head FROM schema_migrations") == [{"head": len(files)}]
-    client.close()
-
-
 BEFORE_INDICATORS = 17
 OF_INDICATORS = ("indicators_minute", "indicators_hour")
 

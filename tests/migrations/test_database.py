@@ -1,8 +1,7 @@
 """The control database's migrations: they make what the declarations say, on both databases, and can be undone."""
 
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from backends.control.database import ControlDatabase
 from contracts.control import SCHEMA_HEAD, Base
 from contracts.errors import ConfigurationError, ControlUnavailable, NewerSchema
 from migrations.database import alembic_config, migrate_database
+from tests import warm_start
 
 
 def differs(
@@ -83,12 +83,9 @@ def test_migrations_at_the_same_time_do_not_get_into_each_others_way(
     config.attributes["database"] = control_database
     command.downgrade(config, "base")
     environment = os.environ | {"TOLLKEEPER_DATABASE_URL": control_database_url}
-    migrations = [sys.executable, "-m", "migrations", "--only", "control"]
-    running = [
-        subprocess.Popen(migrations, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    assert [(process.communicate()[1], process.returncode) for process in running] == [("", 0)] * 3
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(warm_start.run, "migrations", "--only", "control", env=environment) for _ in range(3)]
+    assert [(one.result().stderr, one.result().returncode) for one in running] == [("", 0)] * 3
     control_database.check_schema()
 
 
