@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as SocketTimeout
 
 from backends.counters.address import CountersAddress
 from backends.counters.primary import Primary
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import CountersForeign, CountersSilent, CountersUnavailable
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class CountersConnection:
     def __init__(self, address: CountersAddress, timeout_seconds: float, tag: str = "counters") -> None:
         """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer.
 
-        All keys have `{tag}` in their names.
+        Only the time in which this process runs is counted. All keys have `{tag}` in their names.
         """
         self.address = address
         self._source, self._digest = batch_script()
@@ -56,7 +57,7 @@ class CountersConnection:
     async def _run_alone(self, keys: Sequence[str], payload: bytes) -> bytes:
         shown = self.address.shown
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with RunningTimeout(self._patience_seconds):
                 reply = await self._run(keys, payload)
         except CountersUnavailable:
             await self._primary.forget()

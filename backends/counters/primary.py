@@ -27,6 +27,7 @@ from redis.exceptions import (
 
 from backends.counters.address import CountersAddress, Host
 from backends.counters.cluster_view import ClusterView, parse_view
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import CountersUnavailable
 
 CONNECT_SECONDS: Final = 1.0
@@ -41,11 +42,15 @@ class Primary:
     """The server that holds the keys of one hash tag. Connects at first use, and again after a failure."""
 
     def __init__(self, address: CountersAddress, tag: str, answer_seconds: float) -> None:
-        """Accept the tag, such as `counters` for keys with `{counters}`, and the longest wait for an answer."""
+        """Accept the tag, such as `counters` for keys with `{counters}`, and the longest wait for an answer.
+
+        That, and a second more to connect, is counted while this process runs.
+        """
         self._address = address
         self._slot = key_slot(tag.encode())
         self._answer_seconds = answer_seconds
         self._client: Redis | None = None
+        self._answering: Redis | None = None  # the client that has answered: any other has to connect first
         self._at: Host | None = None
         self._retired: list[Redis] = []  # to be closed
         self._asking: dict[Host, Redis] = {}  # where a slot is on its way to
@@ -83,7 +88,7 @@ class Primary:
         """Look for the server again at the next call: it did not answer, or is not the primary any more."""
         if self._client is not None:
             self._retired.append(self._client)
-            self._client = self._at = None
+            self._client = self._at = self._answering = None
         await self._close_retired()
 
     async def close(self) -> None:
@@ -96,15 +101,19 @@ class Primary:
         while self._retired:
             client = self._retired[-1]
             with contextlib.suppress(RedisError, OSError):
-                await client.aclose()
+                async with RunningTimeout(CONNECT_SECONDS):
+                    await client.aclose()
             if client in self._retired:  # kept until then: whoever waits here may be cancelled
                 self._retired.remove(client)
 
     async def _call(self, client: Redis, commands: Sequence[Command]) -> list[Any]:
-        async with client.pipeline(transaction=False) as pipeline:
+        seconds = self._answer_seconds if client is self._answering else CONNECT_SECONDS + self._answer_seconds
+        async with RunningTimeout(seconds), client.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)
-            return list(await pipeline.execute(raise_on_error=False))
+            results = list(await pipeline.execute(raise_on_error=False))
+        self._answering = client
+        return results
 
     async def _ask(self, host: Host, commands: Sequence[Command]) -> list[Any]:
         client = self._asking.get(host)
@@ -211,8 +220,8 @@ class Primary:
             "username": user,
             "password": password,
             "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": self._answer_seconds,
-            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_timeout": None,  # `RunningTimeout` counts; the library's are over when this process was held up
+            "socket_connect_timeout": None,
             "max_connections": 1,
             "decode_responses": False,
         }
@@ -233,15 +242,13 @@ class Primary:
 
 async def _until_most_answered(tasks: Sequence[asyncio.Task[tuple[Host, Any]]]) -> None:
     """Wait until more than half have answered, all are done, or the time is over: some may be frozen."""
-    deadline = asyncio.get_running_loop().time() + _FIND_SECONDS
     pending = set(tasks)
     answered = 0
-    while pending and answered <= len(tasks) // 2:
-        left = deadline - asyncio.get_running_loop().time()
-        done, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            return
-        answered += sum(task.exception() is None for task in done)
+    with contextlib.suppress(TimeoutError):
+        async with RunningTimeout(_FIND_SECONDS):
+            while pending and answered <= len(tasks) // 2:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                answered += sum(task.exception() is None for task in done)
 
 
 def _hosts(answers: Sequence[tuple[Host, Any]]) -> Iterable[Host]:

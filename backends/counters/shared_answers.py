@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 
 from backends.counters.address import CountersAddress
 from backends.counters.primary import Command, Primary
+from backends.processes.running_time import RunningTimeout, any_done
 from contracts.errors import CountersUnavailable
 
 _log = logging.getLogger(__name__)
@@ -111,8 +112,7 @@ class SharedAnswers:
         name = f"{own.prefix}a:{key.hex()}"
         asked = asyncio.get_running_loop().create_future()
         self._send(_Errand([("GET", name), ("PTTL", name)], 0, asked))
-        await asyncio.wait((asked,), timeout=self._answer_seconds)
-        if not asked.done():
+        if not await any_done((asked,), self._answer_seconds):
             asked.cancel()
             self._note_failure("it does not answer in time")
             return None
@@ -171,7 +171,7 @@ class SharedAnswers:
         """Return the results; none if Redis does not answer."""
         failure = ""
         try:
-            async with asyncio.timeout(self._answer_seconds + _AWAY_SECONDS):
+            async with RunningTimeout(self._answer_seconds + _AWAY_SECONDS):
                 results = await self._primary.call(commands)
             failure = next((type(one).__name__ for one in results if isinstance(one, RedisError)), "")
         except CountersUnavailable as error:

@@ -352,6 +352,13 @@ class Connection:
             if not self._has_breath:
                 self._breathe()
 
+    def postpone(self, seconds: float) -> None:
+        """Move all deadlines: this process did not run meanwhile, and what has arrived is still unread."""
+        self.deadline += seconds
+        self.expires += seconds
+        if self._stale_until:
+            self._stale_until += seconds
+
     def expire(self, now: float) -> None:
         """End the exchange where one of its deadlines has passed."""
         if now >= self.expires:

@@ -18,6 +18,7 @@ from backends.http_client.http_origin import Origin
 from backends.http_client.http_timeouts import Timeouts
 from backends.network.tls import TlsFiles, client_tls, tls_refusal
 from backends.processes.beat import until_beat
+from backends.processes.running_time import RunningTimeout, sleep_and_tell
 from contracts.errors import ConnectTimeout, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
@@ -217,7 +218,7 @@ class HttpPool:
             self._sweeper = asyncio.create_task(self._sweep(), name=f"sweep {self.origin.authority}")
         loop = self.loop
         try:
-            async with asyncio.timeout(self.timeouts.connect):
+            async with RunningTimeout(self.timeouts.connect):
                 made = await self._connected(loop)
         except TimeoutError as error:
             raise ConnectTimeout(
@@ -244,12 +245,20 @@ class HttpPool:
 
     async def _sweep(self) -> None:
         # One coarse timer for all connections: a timer per request would cost more than the parse.
-        now = next_due = 0.0
+        now = next_due = held_up = 0.0
         while True:
             until_due = max(next_due - now, _SWEEP_SECONDS)
-            await asyncio.sleep(min(until_due, until_beat(max(self._idle_seconds / _LOOKS_AT_IDLE, _SWEEP_SECONDS))))
+            was_held_up = held_up > 0
+            held_up = await sleep_and_tell(
+                min(until_due, until_beat(max(self._idle_seconds / _LOOKS_AT_IDLE, _SWEEP_SECONDS)))
+            )
             now = self.clock()
-            if now >= next_due:
+            if held_up:
+                for connection in self._busy:
+                    connection.postpone(held_up)
+            if held_up and not was_held_up:
+                next_due = now  # once what has arrived is read
+            elif now >= next_due:
                 next_due = self._expire(now)
             while self._idle and now - self._idle[0].idle_since > self._idle_seconds:
                 self._idle.popleft().abort()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import LimitExceeded, Unavailable
 
 # A larger body waits for room and is parsed in a thread. A smaller one is parsed within a few milliseconds.
@@ -73,7 +74,7 @@ class EncodingRoom:
         self._waiting.insert(0 if is_parsed else len(self._waiting), waiting)
         self._let_in()
         try:
-            async with asyncio.timeout(self._bounds.wait_seconds):
+            async with RunningTimeout(self._bounds.wait_seconds):
                 await waiting.let_in
         except TimeoutError:
             if not waiting.let_in.done() or waiting.let_in.cancelled():

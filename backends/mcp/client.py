@@ -23,6 +23,7 @@ from backends.llm.http.http_settings import read_headers, read_tls
 from backends.mcp.definitions import MAX_LIST_BYTES, MAX_TOOLS, ToolDefinition, UnusableTool, read_definition
 from backends.mcp.reply import McpReply, too_large
 from backends.mcp.token_store import TokenStore
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import (
     TargetMisconfigured,
     UpstreamBroken,
@@ -227,7 +228,7 @@ class McpClient:
         self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, timeout_seconds: float
     ) -> bytes:
         try:
-            async with asyncio.timeout(timeout_seconds) as deadline:
+            async with RunningTimeout(timeout_seconds) as deadline:
                 is_renewed = False
                 for _ in range(4):
                     refusal: _TokenRefused | None = None
@@ -278,7 +279,7 @@ class McpClient:
     # The modern revision.
 
     async def _modern(
-        self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, deadline: asyncio.Timeout
+        self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, deadline: RunningTimeout
     ) -> bytes:
         headers = sent.headers
         if sent.name:
@@ -298,7 +299,7 @@ class McpClient:
     # The legacy revisions.
 
     async def _legacy(
-        self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, deadline: asyncio.Timeout
+        self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, deadline: RunningTimeout
     ) -> bytes:
         session = await self._session(sent.caller)
         reply, message = await self._exchange(method, params, (), max_bytes, sent, deadline, session)
@@ -356,21 +357,20 @@ class McpClient:
         headers: tuple[tuple[str, str], ...],
         max_bytes: int,
         sent: Sent | None = None,
-        deadline: asyncio.Timeout | None = None,
+        deadline: RunningTimeout | None = None,
         session: _Session | None = None,
     ) -> tuple[McpReply, RpcMessage | None]:
         if deadline is None:
-            async with asyncio.timeout(_HANDSHAKE_SECONDS) as own:
+            async with RunningTimeout(_HANDSHAKE_SECONDS) as own:
                 return await self._exchange(method, params, headers, max_bytes, sent, own, session)
         id, until = next(self._ids), deadline
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-        loop = asyncio.get_running_loop()
         reply = McpReply(
             id,
             max_bytes,
             None if sent is None else sent.on_notification,
             lambda asked, asks: self._refuse(asked, asks, session),
-            lambda: until.reschedule(loop.time() + _AFTER_ANSWER_SECONDS),
+            lambda: until.restart(_AFTER_ANSWER_SECONDS),
             self._without_secrets,
         )
         token = "" if self._tokens is None else await self._tokens.current()
@@ -382,7 +382,7 @@ class McpClient:
             if reply.answer is None:
                 raise
         except asyncio.CancelledError:
-            if reply.answer is None or not deadline.expired():
+            if reply.answer is None or not deadline.is_expired:
                 raise  # the client has left, or the time is over
         if self._tokens is not None:
             if reply.status == 401:
@@ -447,7 +447,7 @@ class McpClient:
 
     async def _tell(self, body: Mapping[str, Any], session: _Session) -> None:
         try:
-            async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            async with RunningTimeout(_HANDSHAKE_SECONDS):
                 await self._post_only(body, session)
         except (UpstreamError, TimeoutError) as error:
             _log.info("MCP server's request not answered", extra={"server": self.spec.id, "reason": str(error)})

@@ -15,6 +15,7 @@ import msgspec
 
 from backends.channels.inward import InwardAddress, reachable_address
 from backends.channels.tls import trusted_authorities
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import TargetMisconfigured, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 
 _TIMEOUT_SECONDS: Final = 10.0  # for one document, from the name's look-up to the last byte
@@ -53,7 +54,7 @@ class OAuthHttp:
             verify=self._tls or trusted_authorities(),
             follow_redirects=False,
             trust_env=False,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=None,  # `RunningTimeout` counts: this would also count the time in which this process is held up
             limits=httpx.Limits(max_keepalive_connections=0),
         )
 
@@ -64,7 +65,7 @@ class OAuthHttp:
         if self._client is None:
             self._client = await asyncio.to_thread(self._opened)  # reading the system's certificates takes a while
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
+            async with RunningTimeout(_TIMEOUT_SECONDS):
                 status, body = await self._read(await self._request(self._client, method, url, form, headers))
         except (TimeoutError, httpx.TimeoutException) as error:
             raise UpstreamTimeout(f"{shown} did not answer within {_TIMEOUT_SECONDS:g} s") from error

@@ -8,6 +8,7 @@ from typing import Final
 
 from backends.engine.connection import Connection
 from backends.llm.echoed_credentials import without_credentials
+from backends.processes.running_time import RunningTimeout
 from backends.providers.base import Account, Order, ProviderLibrary
 from contracts.engine.wire import Chunk, Invoke, Invoked
 from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
@@ -73,7 +74,7 @@ class Invocation:
     async def _answer(self, library: ProviderLibrary, order: Order) -> None:
         patience = order.patience
         try:
-            async with asyncio.timeout(patience.total), aclosing(library.answer(order, self._account)) as pieces:
+            async with RunningTimeout(patience.total), aclosing(library.answer(order, self._account)) as pieces:
                 wait, what = patience.first_byte, "begin"
                 while (piece := await self._next(pieces, wait, what)) is not None:
                     self.connection.send(Chunk(request_id=self.request_id, data=piece))
@@ -87,7 +88,7 @@ class Invocation:
 
     async def _next(self, pieces: AsyncGenerator[bytes, None], seconds: float, what: str) -> bytes | None:
         try:
-            async with asyncio.timeout(seconds):
+            async with RunningTimeout(seconds):
                 return await anext(pieces, None)
         except TimeoutError as error:
             raise UpstreamTimeout(f"the provider did not {what} within {seconds:g} s") from error

@@ -11,10 +11,14 @@ from contracts.errors import ConfigurationError
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _DIGIT: Final = re.compile(r"\d")
 _DIGITS: Final = re.compile(r"\d+")
+_CARD_BEGINS: Final = re.compile(r"\d{13}|(?<!\d)\d{4}\D+\d{3}")  # among other groups of digits
 # Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
 _MOST_GROUPS: Final = 6  # of digits in a card number
+_FIRST_GROUP: Final = 4  # digits
+_SHORTEST_CARD: Final = 13  # digits
+_LONGEST_CARD: Final = 19
 # What the digits of a card number count, by their bytes: every second one twice.
 _NO_DIGITS: Final = bytes(byte for byte in range(256) if byte not in b"0123456789")
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
@@ -29,7 +33,7 @@ def is_card_number(text: str) -> bool:
         digits = text.encode().translate(None, _NO_DIGITS)
     else:
         digits = "".join([str(int(digit)) for digit in _DIGIT.findall(text)]).encode()
-    if not 13 <= len(digits) <= 19 or not digits.strip(b"0"):
+    if not _SHORTEST_CARD <= len(digits) <= _LONGEST_CARD or not digits.strip(b"0"):
         return False
     return (sum(digits[::-2].translate(_VALUES)) + sum(digits[-2::-2].translate(_DOUBLED))) % 10 == 0
 
@@ -38,6 +42,8 @@ def card_spans(text: str) -> list[tuple[int, int]]:
     """Return where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
     if is_card_number(text):
         return [(0, len(text))]
+    if _CARD_BEGINS.search(text) is None:
+        return []
     groups = list(_DIGITS.finditer(text))
     if len(groups) == 1 and len(groups[0][0]) == len(text):
         return []  # that was looked at
@@ -65,11 +71,16 @@ def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
 
     It is one group, or begins with one of four and goes on with groups of three to six, as cards are printed.
     """
-    for end in range(at + 1, min(at + _MOST_GROUPS, len(groups)) + 1):
-        last = len(groups[end - 1][0])
-        if end - at > 1 and not (len(groups[at][0]) == 4 and 3 <= last <= 6):
+    first, digits = groups[at].span()
+    digits -= first
+    if digits != _FIRST_GROUP:
+        return at + 1 if digits >= _SHORTEST_CARD and is_card_number(groups[at][0]) else at
+    for end in range(at + 2, min(at + _MOST_GROUPS, len(groups)) + 1):
+        start, behind = groups[end - 1].span()
+        if not 3 <= behind - start <= 6:
             break
-        if is_card_number(text[groups[at].start() : groups[end - 1].end()]):
+        digits += behind - start
+        if digits >= _SHORTEST_CARD and is_card_number(text[first:behind]):
             return end
     return at
 
@@ -82,8 +93,18 @@ def _always(text: str) -> bool:
     return True
 
 
+# What must be in a text that a form below matches. Each begins with what is rare in prose and in code, which the
+# library's search skips to: the forms themselves are tried at every character.
 _KEY_MARKS: Final = ("AKIA", "ASIA", "AIza")
-_KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
+# The prefixes of keys by their length, behind which the hyphen or underscore is.
+_KEY_LIKE: Final = re.compile(
+    r"[-_](?:(?<=(?:sk|pk|rk|tk|hf).)|(?<=(?:gsk|xai|npm|gh[pousr]).)|(?<=xox[abeoprs].)|(?<=(?:nvapi|glpat).)"
+    r"|(?<=github_pat.))[A-Za-z0-9_-]{16}"
+)
+_TOKEN_LIKE: Final = re.compile(r"eyJ[\w-]{8}")
+_BEARER_LIKE: Final = re.compile(r"[bB][eE][aA][rR][eE][rR]\s{1,3}[\w.~+/=-]{16}")
+_PASSWORD_LIKE: Final = re.compile(r"://[^\s/:@]{0,64}:[^\s/@]{1,128}@")
+_EMAIL_LIKE: Final = re.compile(r"@(?<=[\w.+-]@)[A-Za-z0-9-]{1,63}\.[A-Za-z0-9-]")
 _NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
 
 
@@ -91,9 +112,16 @@ def _has_number(text: str) -> bool:
     return _NUMBER_LIKE.search(text) is not None
 
 
+def _has_email(text: str) -> bool:
+    return _EMAIL_LIKE.search(text) is not None
+
+
 def _may_hold_key(text: str) -> bool:
     is_joined = ("-" in text or "_" in text) and _KEY_LIKE.search(text) is not None
     return is_joined or any([mark in text for mark in _KEY_MARKS])
+
+
+_GROUPED_PHONE: Final = re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")
 
 
 class Pattern:
@@ -132,17 +160,17 @@ DEFAULT_PATTERNS: Final = (
         "token",
         re.compile(_WORD + r"eyJ[\w-]{8,4096}+(?:\.[\w-]{8,8192}+(?:\.[\w-]{0,8192}+){1,3})?"),
         _is_signed,
-        may_match=lambda text: "eyJ" in text,
+        may_match=lambda text: _TOKEN_LIKE.search(text) is not None,
     ),
     Pattern(
         "token",
         re.compile(r"(?i)" + _WORD + r"bearer\s{1,3}[\w.~+/=-]{16,4096}"),
-        may_match=lambda text: "bearer" in text.lower(),
+        may_match=lambda text: "bearer" in text.lower() and _BEARER_LIKE.search(text) is not None,
     ),
     Pattern(
         "password",
         re.compile(r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,128}(?=@)"),
-        may_match=lambda text: "@" in text and "://" in text,
+        may_match=lambda text: _PASSWORD_LIKE.search(text) is not None,
     ),
     Pattern(
         "key",
@@ -160,7 +188,7 @@ DEFAULT_PATTERNS: Final = (
     Pattern(
         "email",
         re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
-        may_match=lambda text: "@" in text,
+        may_match=_has_email,
     ),
     Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards, may_match=_has_number),
     Pattern(
@@ -168,11 +196,7 @@ DEFAULT_PATTERNS: Final = (
         re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)"),
         may_match=_has_number,
     ),
-    Pattern(
-        "phone",
-        re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])"),
-        may_match=_has_number,
-    ),
+    Pattern("phone", _GROUPED_PHONE, may_match=_has_number),
 )
 SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
 EMAIL: Final = "email"
@@ -192,6 +216,10 @@ _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has
 # All that the patterns of numbers match consists of these characters, but for a "+" or "(" before the first digit.
 _NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
 _BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
+_BETWEEN_DIGITS: Final = " ().+-"
+_DOMAIN: Final = re.compile(r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
+_LONGEST_LOCAL: Final = 64  # characters before the @ of an e-mail address
+_BEFORE_LOCAL: Final = re.compile(r"(?:.*[^\w.+-])?", re.DOTALL)
 
 
 class Redactor:
@@ -209,6 +237,8 @@ class Redactor:
             for may_match, patterns in _BY_MARK:
                 if may_match is _has_number:
                     text = _without_numbers(text)
+                elif may_match is _has_email:
+                    text = _without_emails(text)
                 elif may_match(text):
                     text = _without(patterns, text)
         elif size >= _SHORTEST_NUMBER:
@@ -279,11 +309,46 @@ def _without_numbers(text: str) -> str:
     left: list[str] = []
     done = 0
     for run in _NUMBER_RUN.finditer(text):
-        start, end = max(run.start() - _BEFORE_NUMBER, 0), run.end()
+        first, end = run.span()
+        if not _may_be_number(text, first, end):
+            continue
+        start = max(first - _BEFORE_NUMBER, 0)
         behind = text[end : end + 1]  # looked at, and no part of a number
         cut = _without(_NUMBERS, text[start:end] + behind)
         left += [text[done:start], cut[max(done - start, 0) : len(cut) - len(behind)]]
         done = end
+    return "".join([*left, text[done:]]) if left else text
+
+
+def _may_be_number(text: str, first: int, end: int) -> bool:
+    """Return whether a run of digits may hold a card or telephone number: most of those in code and in lists do not.
+
+    A telephone number begins with + or 00, or is grouped; a card number has 13 digits or more.
+    """
+    run = text[first:end].rstrip(_BETWEEN_DIGITS)
+    if "00" in run or "+" in run or text[first - 1 : first] == "+":
+        return _NUMBER_LIKE.search(run) is not None
+    if run.replace(".", "", 1).isdigit():
+        point = run.find(".")
+        if point < 0:
+            return len(run) >= _SHORTEST_CARD and is_card_number(run)
+        return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+    if len(run) - sum([run.count(one) for one in _BETWEEN_DIGITS]) >= _SHORTEST_CARD:
+        return True
+    return _GROUPED_PHONE.search(text, max(first - _BEFORE_NUMBER, 0), end + 1) is not None
+
+
+def _without_emails(text: str) -> str:
+    """Return a text without e-mail addresses, which are looked for only where an @ is."""
+    left: list[str] = []
+    done = 0
+    for domain in _DOMAIN.finditer(text):
+        at, end = domain.span()
+        before = _BEFORE_LOCAL.match(text, max(at - _LONGEST_LOCAL, done), at)
+        assert before is not None, "it also matches nothing"
+        if before.end() < at:
+            left += [text[done : before.end()], "[email]"]
+            done = end
     return "".join([*left, text[done:]]) if left else text
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import Unavailable
 
 _TIMEOUT_SECONDS: Final = 5.0  # for a whole document
@@ -25,7 +26,7 @@ class IssuerDocuments:
         if self._client is None:
             self._client = await asyncio.to_thread(_client)  # reading the system's certificates takes a while
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS), self._client.stream("GET", url) as reply:
+            async with RunningTimeout(_TIMEOUT_SECONDS), self._client.stream("GET", url) as reply:
                 if reply.status_code != 200:
                     raise Unavailable(f"{url[:200]} answered with status {reply.status_code}")
                 body = b""
@@ -49,4 +50,5 @@ class IssuerDocuments:
 
 
 def _client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=False)
+    # Without a time limit of its own: it would count the time in which this process is held up.
+    return httpx.AsyncClient(timeout=None, follow_redirects=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +18,10 @@ from gateway.request.request_state import RequestState
 _log = logging.getLogger(__name__)
 _ENCODING: Final = "redacted"
 # Exchanges that wait for redaction, and their bytes; beyond, they are counted and not kept.
-_MOST_WAITING: Final = 1000
+_MOST_WAITING: Final = 10_000
 _MOST_WAITING_BYTES: Final = 32 << 20
-_MOST_AT_ONCE: Final = 64  # that are redacted before the next may
-_SMALL_BYTES: Final = 64 << 10  # of those together: a thread would cost more than their redaction, and hold up as much
+_MOST_AT_ONCE: Final = 128  # that are redacted before others have their turn: as many as end in one turn of the loop
+_SMALL_BYTES: Final = 128 << 10  # of those together: a thread would cost more than their redaction, and hold up as much
 
 
 class _Said:
@@ -50,7 +51,7 @@ class ContentKeeper:
         self._journal = journal
         self._redactor = redactor
         self._max_bytes = max_bytes
-        self._waiting: list[_Said] = []
+        self._waiting: deque[_Said] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
         self.kept = 0
@@ -91,8 +92,7 @@ class ContentKeeper:
         """Redact and store the waiting exchanges, several at once."""
         try:
             while self._waiting:
-                some, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
-                size = sum([said.size for said in some])
+                some, size = self._next()
                 if size <= _SMALL_BYTES:
                     self._keep(self._packed_each(some))
                     await asyncio.sleep(0)
@@ -101,6 +101,15 @@ class ContentKeeper:
                 self._waiting_bytes -= size
         finally:
             self._worker = None
+
+    def _next(self) -> "tuple[list[_Said], int]":
+        """Return what is redacted together, and its bytes: some exchanges that are small together, or a large one."""
+        first = self._waiting.popleft()
+        some, size = [first], first.size
+        while self._waiting and len(some) < _MOST_AT_ONCE and size + self._waiting[0].size <= _SMALL_BYTES:
+            some.append(self._waiting.popleft())
+            size += some[-1].size
+        return some, size
 
     def _keep(self, found: "list[tuple[int, bytes] | None]") -> None:
         packed = [one for one in found if one is not None]

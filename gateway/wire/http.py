@@ -388,6 +388,10 @@ class HttpConnection(Line):
             return True
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
+    def postpone(self, seconds: float) -> None:
+        """Move the deadline: this process did not run meanwhile, and what the client has sent is still unread."""
+        self._deadline += seconds
+
     def check_deadline(self, now: float) -> None:
         """Close a connection that is too slow to send, to read, or to come back."""
         if now < self._deadline or self._transport is None:

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from backends.network.connection_table import ConnectionTable
 from backends.processes.beat import until_beat
+from backends.processes.running_time import sleep_and_tell
 from contracts.errors import ConfigurationError, Shutdown
 from gateway.apis.rendering import OPENAI_ERRORS
 from gateway.wire.exchange import Handler
@@ -154,13 +155,18 @@ class HttpServer:
         )
 
     async def _sweep(self) -> None:
+        held_up = 0.0
         while True:
-            await asyncio.sleep(until_beat(_SWEEP_SECONDS))
+            was_held_up = held_up > 0
+            held_up = await sleep_and_tell(until_beat(_SWEEP_SECONDS))
             now = asyncio.get_running_loop().time()
             if self._tls is not None:
                 self._tls.refresh(at_once=True)
             for connection in tuple(self._connections):
-                connection.check_deadline(now)
+                if held_up:
+                    connection.postpone(held_up)
+                if not held_up or was_held_up:  # otherwise at the next look, once what was sent is read
+                    connection.check_deadline(now)
 
 
 def _bound(addresses: Sequence[AddressInfo], *, shares_port: bool) -> list[socket.socket]:

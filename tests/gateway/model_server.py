@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-Step = bytes | float | str
+Step = bytes | float | str | asyncio.Event
 CLOSE, RESET, STALL = "close", "reset", "stall"
 
 
@@ -88,6 +88,8 @@ class _Side(asyncio.Protocol):
                 self.upstream.bytes_written += len(step)
             elif isinstance(step, float):
                 await asyncio.sleep(step)
+            elif isinstance(step, asyncio.Event):
+                await step.wait()
             elif step == CLOSE:
                 self.transport.close()
             elif step == RESET:
@@ -97,7 +99,9 @@ class _Side(asyncio.Protocol):
 
 
 class Upstream:
-    """Plays a script of bytes, delays (seconds as float), "close", "reset" and "stall" for every request."""
+    """Plays a script of bytes, delays (seconds as float), events that are waited for, "close", "reset" and "stall" for
+    every request.
+    """
 
     CLOSE, RESET, STALL = CLOSE, RESET, STALL
 
@@ -110,7 +114,7 @@ class Upstream:
         self.bytes_written = 0
         self._always: tuple[Step, ...] = (STALL,)
         self._queue: deque[tuple[Step, ...]] = deque()
-        self._answer: Callable[[UpstreamRequest], bytes] | None = None
+        self._answer: Callable[[UpstreamRequest], bytes | tuple[Step, ...]] | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
@@ -133,14 +137,17 @@ class Upstream:
         """Play this for the next request that has no script yet."""
         self._queue.append(script)
 
-    def answering(self, answer: Callable[[UpstreamRequest], bytes]) -> None:
-        """Let every request from now on be answered by what it holds."""
+    def answering(self, answer: Callable[[UpstreamRequest], bytes | tuple[Step, ...]]) -> None:
+        """Let every request from now on be answered by what it holds: by bytes, or by a script."""
         self._answer = answer
 
     def next_script(self, request: UpstreamRequest) -> tuple[Step, ...]:
         if self._queue:
             return self._queue.popleft()
-        return self._always if self._answer is None else (self._answer(request),)
+        if self._answer is None:
+            return self._always
+        answer = self._answer(request)
+        return answer if isinstance(answer, tuple) else (answer,)
 
     # what model servers say
 

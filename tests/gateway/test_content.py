@@ -107,3 +107,42 @@ async def test_what_waits_for_redaction_is_bounded_in_bytes(start_gateway, kit, 
     keeper: ContentKeeper = gateway.gateway.recorder.content
     assert (answer.status, keeper.dropped, keeper._waiting_bytes) == (200, 1, 0)
     assert content(gateway) == []
+
+
+KIB = 1 << 10
+
+
+async def test_what_ends_together_is_redacted_in_portions(start_gateway, kit):
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])))
+    keeper = ContentKeeper(gateway.gateway.journal, Redactor(), 1 << 20)
+    for sizes, portions in (
+        ([KIB] * 127, [127]),
+        ([KIB] * 128, [128]),
+        ([KIB] * 129, [128, 1]),
+        ([10] * 300, [128, 128, 44]),
+        ([64 * KIB, 64 * KIB, 1], [2, 1]),
+        ([64 * KIB, 64 * KIB + 1, 1], [1, 2]),
+        ([KIB, 500 * KIB, KIB, KIB], [1, 1, 2]),  # a large one goes to a thread, and takes no other with it
+    ):
+        keeper._waiting.extend(_Said(bytes(16), 1, "acme", "m", bytes(size), b"") for size in sizes)
+        found = []
+        while keeper._waiting:
+            some, size = keeper._next()
+            assert size == sum(one.size for one in some)
+            found.append(len(some))
+        assert found == portions
+
+
+async def test_many_exchanges_that_end_at_once_are_all_kept(start_gateway, kit, eventually):
+    gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))
+    chat = {**CHAT, "messages": [{"role": "user", "content": f"I am {MAIL}. " + "x = 1\n" * 400}]}
+    body = json.dumps(chat).encode()
+    clients = [await gateway.connect() for _ in range(60)]
+    for client in clients:
+        await client.send(gateway.request(body) * 2)
+    for client in clients:
+        assert [(await client.answer()).status for _ in range(2)] == [200, 200]
+    keeper: ContentKeeper = gateway.gateway.recorder.content
+    await eventually(lambda: keeper.kept + keeper.dropped == 120)
+    assert keeper.dropped == 0 and len(content(gateway)) == 120
+    assert MAIL.encode() not in on_disk(gateway)

@@ -23,6 +23,7 @@ from backends.llm.host.engine_stream import EngineStream
 from backends.llm.host.kv_news import KvNews
 from backends.llm.host.step_intake import StepIntake
 from backends.llm.provider_stream import ProviderStream
+from backends.processes.running_time import RunningTimeout
 from contracts.engine.wire import (
     WIRE_VERSION,
     Abort,
@@ -291,7 +292,7 @@ class EngineHost:
 
     async def _connect(self) -> EngineLine | None:
         try:
-            async with asyncio.timeout(_HELLO_SECONDS):
+            async with RunningTimeout(_HELLO_SECONDS):
                 return await self.address.connect(lambda: EngineLine(self), self._taking.tls)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__

@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol, cast
 
 from backends.llm.host.engine_stream import EngineStream
+from backends.processes.running_time import any_done
 from contracts.engine.frame_splitter import FrameSplitter
 from contracts.engine.wire import Delta, FromGateway, FromHost, frame, from_host
 from contracts.errors import InvalidRecord
@@ -36,11 +37,7 @@ class EngineLine(asyncio.Protocol):
 
     async def greeted(self, within_seconds: float) -> bool:
         """Wait until the owner has called `greet`, or for the connection's end; return whether either came in time."""
-        # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the wait ends.
-        done, _ = await asyncio.wait(
-            (self._greeted, self.lost), timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        return bool(done)
+        return await any_done((self._greeted, self.lost), within_seconds)
 
     def greet(self) -> None:
         """Record that the host has introduced itself."""

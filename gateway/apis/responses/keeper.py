@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from backends.processes.running_time import RunningTimeout
 from contracts.access.owner import Owner, owner_of
 from contracts.api.chat import TranslatedChat
 from contracts.api.requests import AnyRequest
@@ -106,7 +107,8 @@ class ResponseKeeper:
             )
         store = await self._store()
         try:
-            await asyncio.wait_for(store.add(stored), self.patience_seconds)
+            async with RunningTimeout(self.patience_seconds):
+                await store.add(stored)
         except TimeoutError:
             raise ObjectsUnavailable(
                 f"the database of stored responses did not accept it within {self.patience_seconds:g} seconds"

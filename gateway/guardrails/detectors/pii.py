@@ -13,6 +13,7 @@ from contracts.guardrails.finding import Finding
 from contracts.guardrails.places import Places
 from contracts.recording.redaction import card_spans
 from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
+from gateway.guardrails.detectors.phones import ABROAD, LOCAL, phone_spans
 from gateway.guardrails.means import Means
 from gateway.guardrails.screening.expression import Expression, ExpressionSet
 from gateway.guardrails.settings import read_settings
@@ -21,7 +22,7 @@ Spans = list[tuple[int, int]]
 
 # A card number's digits, with the blanks or hyphens that are printed between them (ISO/IEC 7812-1: 13 to 19).
 _CARD: Final = r"\d(?:[ -]?\d){12,18}"
-_CARD_RUN: Final = r"\d(?:[ -]?\d)*"
+_CARD_RUN: Final = r"\d(?:[ -]?\d){12,}"  # the whole run of digits; shorter ones hold no card
 _ISSUERS: Final = "23456"  # first digits of payment cards: times in milliseconds begin with 1
 _IBAN: Final = r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}"
 _IBAN_BEGINS: Final = re.compile(r"\b[A-Z]{2}\d{2}")
@@ -29,11 +30,6 @@ _IBAN_BEGINS: Final = re.compile(r"\b[A-Z]{2}\d{2}")
 _EMAIL: Final = r"\b[\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
 _SHORTEST_IBAN: Final = 15
 _LONGEST_IBAN: Final = 34
-_PHONE: Final = r"(?:\+|\b00)[1-9](?:[ ()./-]{0,2}\d){6,13}"
-# Without a country's code: in groups, as people write them. What it is then depends on the regions.
-_LOCAL_PHONE: Final = r"\(?\b\d{2,5}\)?[ ./-]{1,2}\d{2,5}(?:[ ./-]\d{2,5}){1,3}"
-_DAY: Final = re.compile(r"(?:19|20)\d\d[-./]\d\d[-./]\d\d(?!\d)")
-_SHORTEST_PHONE: Final = 7  # digits
 _DEFAULT_KINDS: Final = ("card", "iban", "email", "phone", *SURE_IDS)
 
 
@@ -100,8 +96,8 @@ def _kind(name: str, regions: tuple[str, ...]) -> Kind:
     if name == "email":
         return Kind(name, (_EMAIL,), _EMAIL, lambda text: [(0, len(text))])
     if name == "phone":
-        patterns = (_PHONE, _LOCAL_PHONE) if regions else (_PHONE,)
-        return Kind(name, patterns, "|".join(patterns), lambda text: _phones(text, regions))
+        patterns = (ABROAD, LOCAL) if regions else (ABROAD,)
+        return Kind(name, patterns, "|".join(patterns), lambda text: phone_spans(text, regions))
     form, holds = NATIONAL_IDS[name]
     return Kind(name, (form,), form, lambda text: [(0, len(text))] if holds(text) else [])
 
@@ -121,27 +117,3 @@ def _ibans(text: str) -> Spans:
                 end = places[length - 1] + 1
                 return [(begun.start(), end), *((first + end, last + end) for first, last in _ibans(text[end:]))]
     return []
-
-
-def _phones(text: str, regions: tuple[str, ...]) -> Spans:
-    """Find the telephone number that a run begins with: other groups of digits may follow it."""
-    if _DAY.match(text) is not None:
-        return []
-    ends = [place for place in range(len(text)) if not text[place].isdigit() and text[place - 1].isdigit() and place]
-    for end in (len(text), *reversed(ends)):
-        if sum(map(str.isdigit, text[:end])) < _SHORTEST_PHONE:
-            break
-        if _is_phone(text[:end], regions):
-            return [(0, end)]
-    return []
-
-
-def _is_phone(text: str, regions: tuple[str, ...]) -> bool:
-    number = "+" + text[2:] if text.startswith("00") else text
-    for region in (None,) if number.startswith("+") else regions:
-        try:
-            if phonenumbers.is_valid_number(phonenumbers.parse(number, region)):
-                return True
-        except phonenumbers.NumberParseException:
-            continue
-    return False

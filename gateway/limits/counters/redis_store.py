@@ -14,6 +14,7 @@ from backends.counters.address import CountersAddress
 from backends.counters.connection import CountersConnection
 from backends.counters.courier import Answer, Courier
 from backends.counters.server_clock import ServerClock
+from backends.processes.running_time import RunningTimeout
 from contracts.errors import ConfigurationError
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.budgets.budget import OnSettled, OnSettledLate
@@ -36,6 +37,9 @@ _GENERATION_NS: Final = 600 * _SECOND_NS
 _UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
 _BEATS_PER_LIFE: Final = 5
 _MOST_TRIES: Final = 3  # where what was granted has ended before the request could take it
+# Times the timeout, for a Redis that answers: requests that come together wait for several batches. The batch that a
+# silent Redis does not answer ends the wait after one.
+_LONGEST_WAIT: Final = 4
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER if nobody gave another
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _AWAY: Final = "the shared counters are away"
@@ -74,8 +78,9 @@ class RedisStore:
         """Accept Redis' address and this gateway's name, which no other living one may have.
 
         `expected_gateways` share while Redis is away and has not yet said how many live. `expiry_seconds` after its
-        last sign of life a gateway holds nothing any more; no request waits longer than `timeout_seconds`. Raises
-        ConfigurationError if any of these is unusable. Connects at first use.
+        last sign of life a gateway holds nothing any more. No request waits longer than `timeout_seconds` for a Redis
+        that is silent, nor four times as long for one that is slow; what is counted is the time in which this process
+        runs. Raises ConfigurationError if any of these is unusable. Connects at first use.
         """
         if not _NAME.fullmatch(gateway_name):
             raise ConfigurationError(
@@ -170,7 +175,7 @@ class RedisStore:
         """Ask Redis for room for all lines; `None` if `room` now says yes for each (the caller takes at once).
 
         Otherwise a place is kept at every sliding counter, for the moment when all fit. It cannot be kept where slots
-        or a budget are what is short. Never waits longer than the timeout.
+        or a budget are what is short.
         """
         self._seeks += 1
         asked: dict[_Leased, int] = {}
@@ -181,6 +186,7 @@ class RedisStore:
         if never is not None:
             return never
         enough = dict(least) if may_claim else {}
+        refusal: Shortage | None = None
         for _ in range(_MOST_TRIES):
             short = [counter for counter, amount in asked.items() if counter.room(now_ns, claimant) < amount]
             if not short:
@@ -193,16 +199,17 @@ class RedisStore:
                 if isinstance(counter, LeasedSliding) or not counter.is_counting_only
             ]
             wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
-            found = await self._ask(wanted)
+            found, refusal = await self._ask(wanted), None
             if found is None:
                 break
             if found.is_content:
                 return None
             if not found.is_granted:
+                refusal = self._shortage(leased, found, now_ns)
                 if any(isinstance(counter, LeasedSliding) and counter.is_short_with_leases for counter, _ in leased):
                     continue  # it is counted afresh, with what is leased here given back
-                return self._shortage(leased, found, now_ns)
-        return self._unanswered(asked, now_ns)
+                return refusal
+        return refusal or self._unanswered(asked, now_ns)
 
     async def run(self) -> None:
         """Lease ahead, give back, report, and forget idle counters, until cancelled."""
@@ -337,7 +344,7 @@ class RedisStore:
         self._seekers.add(parcel)
         self._courier.post(parcel)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with RunningTimeout(_LONGEST_WAIT * self._timeout_seconds):
                 return await parcel.found
         except (TimeoutError, asyncio.CancelledError):
             task = asyncio.current_task()

@@ -1,12 +1,14 @@
 """The queues of pools as requests meet them: enter and wait for a turn, tell what is produced, leave.
 
-Used within one event loop. A pool without a queue, and one with room if nobody waits, is entered at once.
+Used within one event loop. A pool without a queue, and one with room if nobody waits, is entered at once. Deadlines
+count the time in which this process ran, and pass only in the timer that waits for them.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from backends.processes.running_time import LATE_SECONDS
 from contracts.errors import QueueFull
 from contracts.rules.limits import QueueSpec
 from contracts.serving.configuration import Snapshot
@@ -20,6 +22,7 @@ RoomOf = Callable[[str], PoolRoom | None]
 _LONGEST_AUTOMATIC_WAIT_SECONDS: Final = 120.0  # who would have to wait longer is told not to retry by itself
 _POLL_SECONDS: Final = 0.05  # how often others' use of a pool is looked at while somebody waits for it
 _NANO: Final = 1e-9
+_LOOK_SECONDS: Final = 0.02  # to read what arrived while this process was held up: it may be what frees a place
 
 
 class Place:
@@ -55,26 +58,29 @@ class PoolQueue:
         self.spec = spec
         self.fair = FairQueue(spec or QueueSpec())
         self._monotonic_ns = clock.monotonic_ns
+        self._held_up_ns = 0  # so long this process did not run while somebody waited
         self._room_of = room_of
         self._stated: PoolRoom | None = None  # what was said last, and what it comes to within the spec
         self._bounded: PoolRoom | None = None
         self._rate = DrainRate()
         self._turns: dict[QueuedRequest, asyncio.Future[QueueFull | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = 0.0  # by the event loop's clock
+        self._is_looking = False  # at what arrived while this process was held up
 
     async def enter(self, request: QueuedRequest) -> Place:
         """Wait for a request's turn. Raises QueueFull when it is shed; cancelling takes it out of the queue."""
         if self.spec is None:
             return Place(None, request)
         room = None if self._room_of is None else self._room()
-        if self.fair.begin_at_once(request, self._monotonic_ns(), room):
+        if self.fair.begin_at_once(request, self._now_ns(), room):
             return Place(self, request)
         return await self._wait(request)
 
     async def _wait(self, request: QueuedRequest) -> Place:
         arrived_ns = self._monotonic_ns()
         turn = self._turns[request] = asyncio.get_running_loop().create_future()
-        victim = self.fair.arrive(request, arrived_ns)
+        victim = self.fair.arrive(request, arrived_ns - self._held_up_ns)
         if victim is not None:
             self._refuse(victim, "its queue is full")
         self._serve()
@@ -89,7 +95,7 @@ class PoolQueue:
 
     def take_back(self, request: QueuedRequest, input_tokens: int | None, output_tokens: int | None) -> None:
         """Withdraw a place and give it to the one that is next; what `Place.leave` does."""
-        now_ns = self._monotonic_ns()
+        now_ns = self._now_ns()
         self.fair.leave(request, now_ns, input_tokens=input_tokens, output_tokens=output_tokens)
         if self.fair.waiting:
             self._serve()
@@ -104,7 +110,7 @@ class PoolQueue:
     def state(self) -> dict[str, object]:
         """Return what GET /ready shows."""
         load, surplus = self.fair.load, self.fair.surplus
-        rate = self._rate.per_second(self._monotonic_ns())
+        rate = self._rate.per_second(self._now_ns())
         return {
             "waiting": surplus.waiting_by_class(),
             "backlogged_tenants": surplus.backlogged_tenants,
@@ -118,9 +124,7 @@ class PoolQueue:
 
     def _serve(self) -> None:
         """Let in the one that's turn it is, and see to it that this happens again when it must."""
-        now_ns = self._monotonic_ns()
-        for late in self.fair.expire(now_ns):
-            self._refuse(late, f"the request waited longer than the {self._deadline_of(late):g} s allowed")
+        now_ns = self._now_ns()
         room = self._room()
         while (request := self.fair.next(now_ns, room)) is not None:
             self._rate.note(now_ns)
@@ -150,11 +154,33 @@ class PoolQueue:
         if self._room_of is not None:
             waits.append(_POLL_SECONDS)
         if waits:
-            self._timer = asyncio.get_running_loop().call_later(min(waits), self._serve)
+            self._wait_for_ring(min(waits))
+
+    def _wait_for_ring(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._rings_at = loop.time() + seconds
+        self._timer = loop.call_at(self._rings_at, self._ring)
+
+    def _ring(self) -> None:
+        """Shed the requests whose deadlines have passed, and let in those that are next."""
+        late = asyncio.get_running_loop().time() - self._rings_at
+        if late > LATE_SECONDS and not self._is_looking:
+            self._held_up_ns += round(late / _NANO)
+            self._is_looking = True
+            self._wait_for_ring(_LOOK_SECONDS)
+            return
+        self._is_looking = False
+        for request in self.fair.expire(self._now_ns()):
+            self._refuse(request, f"the request waited longer than the {self._deadline_of(request):g} s allowed")
+        self._serve()
+
+    def _now_ns(self) -> int:
+        """Return the time by which requests wait: it stands still while this process is held up."""
+        return self._monotonic_ns() - self._held_up_ns
 
     def _give_up(self, request: QueuedRequest) -> None:
         """Remove a request whose client has left, whether or not its turn had just come."""
-        now_ns = self._monotonic_ns()
+        now_ns = self._now_ns()
         self._turns.pop(request, None)
         if request.state == "running":
             self.fair.leave(request, now_ns, input_tokens=0, output_tokens=0)
@@ -164,7 +190,7 @@ class PoolQueue:
 
     def _refuse(self, request: QueuedRequest, reason: str) -> None:
         ahead = self.fair.surplus.waiting_ahead_of(request.rank) + 1
-        wait = self._rate.wait_seconds(ahead, self._monotonic_ns())
+        wait = self._rate.wait_seconds(ahead, self._now_ns())
         error = QueueFull(
             f"pool {self.pool!r} is overloaded: {reason} ({self.fair.waiting} waiting, class {request.priority}); "
             f"at its present pace it has room in about {wait:.1f} s",

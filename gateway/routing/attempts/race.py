@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from backends.llm.base import ModelCall
+from backends.processes.running_time import RunningTimeout
 from contracts.api.generation import Result
 from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
 from contracts.recording.records import AttemptReason
@@ -138,7 +139,7 @@ class Race:
         """Wait until one call has output or all have failed, at most this long."""
         decided = asyncio.ensure_future(self._is_decided.wait())
         try:
-            async with asyncio.timeout(seconds):
+            async with RunningTimeout(seconds):
                 while self.winner is None and not all([racer.task.done() for racer in self._racers]):
                     under_way = [racer.task for racer in self._racers if not racer.task.done()]
                     await asyncio.wait([decided, *under_way], return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,14 @@
-"""Apply a pool's time limits to one call, whatever kind its target is."""
+"""Apply a pool's time limits to one call, whatever kind its target is.
+
+They count the time in which this process ran: what held it up is no fault of the target's.
+"""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from backends.llm.base import ModelCall, Sink, Target
+from backends.processes.running_time import RunningTimeout, RunningTimer
 from contracts.api.generation import Result
 from contracts.errors import UpstreamTimeout
 from contracts.serving.failures import FailurePolicy
@@ -23,34 +28,33 @@ class TimeLimits:
         loop = asyncio.get_running_loop()
         why = f"in total, the pool's total_seconds of {self._policy.total_seconds} for all tries"
         paced = AttemptSink(sink, lambda: None)
-        timers: list[asyncio.TimerHandle] = []
+        timers: list[RunningTimer] = []
+        ends_at = self._ends_at
+        limit = RunningTimeout(None if ends_at is None else max(ends_at - loop.time(), 0.0))
         try:
-            async with asyncio.timeout_at(self._ends_at) as limit:
+            async with limit:
 
                 def expire(reason: str) -> None:
                     nonlocal why
                     why = reason
-                    limit.reschedule(loop.time())
+                    limit.expire()
 
                 if shows_tokens(target.spec, call.request):
-                    self._watch(loop, paced, progress, expire, timers)
+                    self._watch(paced, progress, expire, timers)
                 elif (whole := self._policy.whole_answer_seconds) is not None:
                     why_whole = f"to its whole answer, the pool's whole_answer_seconds of {whole}"
-                    timers.append(loop.call_later(whole, expire, why_whole))
+                    timers.append(RunningTimer(whole, partial(expire, why_whole)))
                 return await target.call(call, paced)
         except TimeoutError as error:
             raise UpstreamTimeout(f"target {target.spec.id!r} took too long {why}") from error
         finally:
             for timer in timers:
                 timer.cancel()
+            if ends_at is not None and self._ends_at is not None:  # what this try did not count is there for the next
+                self._ends_at = max(self._ends_at, ends_at + limit.held_up_seconds)
 
     def _watch(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        sink: AttemptSink,
-        progress: Progress,
-        expire: Callable[[str], None],
-        timers: list[asyncio.TimerHandle],
+        self, sink: AttemptSink, progress: Progress, expire: Callable[[str], None], timers: list[RunningTimer]
     ) -> None:
         first, between = self._policy.first_token_seconds, self._policy.between_tokens_seconds
 
@@ -66,9 +70,9 @@ class TimeLimits:
             if now is not None and now == seen:
                 expire(f"between two tokens, the pool's between_tokens_seconds of {between}")
             else:
-                timers[-1] = loop.call_later(between, look_for_more, now)
+                timers[-1] = RunningTimer(between, partial(look_for_more, now))
 
         if first is not None:
-            timers.append(loop.call_later(first, look_for_first))
+            timers.append(RunningTimer(first, look_for_first))
         if between is not None:
-            timers.append(loop.call_later(between, look_for_more, None))
+            timers.append(RunningTimer(between, partial(look_for_more, None)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from backends.embedder.base import MOST_TOKENS, Embedder, Embedding
+from backends.processes.running_time import RunningTimeout
 from contracts.api.requests import AnyRequest
 from contracts.errors import EmbedderUnavailable
 from contracts.serving.routes import RouteSpec
@@ -68,7 +69,7 @@ class SemanticReader:
             self._learn(route_id, spec)
             return _UNAVAILABLE if self._embedder.fault else _LOADING
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with RunningTimeout(self._timeout_seconds):
                 embedding = await self._embedder.embed(text, tenant, READ_TOKENS, self._timeout_seconds)
         except TimeoutError:
             return _LATE

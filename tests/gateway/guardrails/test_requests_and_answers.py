@@ -90,6 +90,15 @@ async def test_what_is_cut_out_of_a_request_never_reaches_the_model(guarded, kit
     assert {one.outcome for one in gateway.requests()} == {"ok"}
 
 
+async def test_an_identity_number_of_a_place_that_does_not_exist_is_none(guarded, kit, upstream):
+    gateway = await guarded(stage("ids", "pii", action="redact"), target=kit.http_target(upstream.url))
+    upstream.always(upstream.whole(upstream.completion("fine")))
+    asked = "10001 110001199001011231, of 110101199001011237"  # both with a day and a check digit that hold
+    answer = await gateway.chat(messages=user(asked))
+    assert answer.status == 200
+    assert upstream.requests[-1].json["messages"] == user("10001 110001199001011231, of [cn_ric]")
+
+
 @pytest.mark.parametrize("streams", [False, True])
 async def test_what_is_cut_out_of_an_answer_never_reaches_the_client(guarded, kit, streams):
     gateway = await guarded(stage("cards", "pii", "output", "redact", kinds=["card"]))
