@@ -109,7 +109,6 @@ HOT: Final = tuple(
     gateway/request/endings
     gateway/request/plans/forecast
     gateway/request/plans/cache_hits
-    gateway/request/plans/known_questions
     gateway/request/plans/plan
     gateway/request/plans/cache_plan
     gateway/request/plans/plans

@@ -44,6 +44,11 @@ _KNOWN_PARAMS: Final = frozenset(
     {"model", "api_key", "api_base", "base_url", "api_version", "rpm", "tpm", "weight", "region_name", *_PRICES}
 )
 _SLUG: Final = 63
+_KEY_LIMITS: Final = {
+    "tpm_limit": {"metric": "tokens", "window": "minute"},
+    "rpm_limit": {"metric": "requests", "window": "minute"},
+    "max_parallel_requests": {"metric": "concurrency"},
+}
 
 
 @dataclass(slots=True)
@@ -156,22 +161,31 @@ def _models(document: YamlDocument, listed: Sequence[Any], strategy: str, made: 
             raise document.error(("model_list", number), error.message) from error
         if known and prices.setdefault(name, known) != known:
             made.left_out.append(f"model_list.{number}: another price of {name!r} than its first deployment has")
-        for key in sorted(set(params) - _KNOWN_PARAMS - set(_CREDENTIALS)):
-            made.left_out.append(f"model_list.{number}.litellm_params.{key}")
-        for key in ("rpm", "tpm"):
-            if params.get(key):
-                made.left_out.append(f"model_list.{number}.litellm_params.{key}: use a limit or the pool's queue")
+        _leave_out(params, number, made)
     policy = {"policy": _STRATEGIES[strategy]} if strategy in _STRATEGIES else {}
     for name, found in targets.items():
         made.add("pools", {"name": _slug(name), **policy, "targets": found})
         made.add("models", {"name": name, "pool": _slug(name)})
-        if name in prices:
-            made.add("prices", {"model": name, "version": f"{name}/litellm", "usd_per_mtok": prices[name]})
-        else:
-            made.left_out.append(
-                f"price of {name!r}: LiteLLM takes it from its own table; run `tollkeeper prices import`, "
-                f"or `tollkeeper prices create`"
-            )
+        _add_price(name, prices, made)
+
+
+def _add_price(name: str, prices: Mapping[str, dict[str, str]], made: Translation) -> None:
+    if name in prices:
+        made.add("prices", {"model": name, "version": f"{name}/litellm", "usd_per_mtok": prices[name]})
+    else:
+        made.left_out.append(
+            f"price of {name!r}: LiteLLM takes it from its own table; run `tollkeeper prices import`, "
+            f"or `tollkeeper prices create`"
+        )
+
+
+def _leave_out(params: Mapping[str, Any], number: int, made: Translation) -> None:
+    """Name the parameters of a deployment that are not translated."""
+    for key in sorted(set(params) - _KNOWN_PARAMS - set(_CREDENTIALS)):
+        made.left_out.append(f"model_list.{number}.litellm_params.{key}")
+    for key in ("rpm", "tpm"):
+        if params.get(key):
+            made.left_out.append(f"model_list.{number}.litellm_params.{key}: use a limit or the pool's queue")
 
 
 def _target(number: int, params: Mapping[str, Any], name: str, made: Translation) -> dict[str, Any]:
@@ -241,49 +255,45 @@ def _rename_model(made: Translation, old: str, new: str) -> None:
 
 
 def _teams_and_keys(listed: Sequence[Mapping[str, Any]], tenant: str, made: Translation) -> None:
-    payer = _slug(tenant)
     teams: dict[str, str] = {}
     for one in listed:
         identity = one.get("team_id")
         if identity and "token" not in one and identity not in teams:
-            teams[str(identity)] = _slug(str(one.get("team_alias") or identity))
-            team = teams[str(identity)]
-            made.add("teams", {"tenant": payer, "id": team, "name": str(one.get("team_alias") or identity)})
+            team = teams[str(identity)] = _slug(str(one.get("team_alias") or identity))
+            made.add("teams", {"tenant": _slug(tenant), "id": team, "name": str(one.get("team_alias") or identity)})
             if one.get("max_budget"):
                 _budget(made, tenant, "team", team, one["max_budget"], one.get("budget_duration"))
     names: dict[str, int] = {}
     for one in listed:
-        if "token" not in one and "key_name" not in one:
-            continue
-        name = str(one.get("key_alias") or one.get("key_name") or "imported key")
-        names[name] = names.get(name, 0) + 1
-        unique = name if names[name] == 1 else f"{name} {names[name]}"
-        key: dict[str, Any] = {"tenant": payer, "name": unique, "id": f"litellm-{_slug(unique)}"[:40].strip("-")}
-        team_id = str(one.get("team_id") or "")
-        if team_id:
-            if team_id not in teams:
-                teams[team_id] = _slug(team_id)
-                made.add("teams", {"tenant": payer, "id": teams[team_id]})
-            key["team"] = teams[team_id]
-        models = [model for model in one.get("models") or [] if model != "all-team-models"]
-        if models:
-            key["models"] = models
-        if one.get("expires"):
-            key["expires_at"] = str(one["expires"])
-        made.add("keys", key)
-        if one.get("max_budget"):
-            _budget(made, tenant, "key", key["id"], one["max_budget"], one.get("budget_duration"))
-        for metric, window, word in (("tpm_limit", "tokens", "minute"), ("rpm_limit", "requests", "minute")):
-            if one.get(metric):
-                limit = {"tenant": payer, "level": "key", "subject": key["id"], "metric": window, "window": word}
-                made.add("limits", {**limit, "amount": _whole(f"{metric} of key {unique!r}", one[metric])})
-        if one.get("max_parallel_requests"):
-            limit = {"tenant": payer, "level": "key", "subject": key["id"], "metric": "concurrency"}
-            made.add(
-                "limits",
-                {**limit, "amount": _whole(f"max_parallel_requests of key {unique!r}", one["max_parallel_requests"])},
-            )
-        made.left_out.append(f"secret of key {unique!r}: LiteLLM keeps a hash of another kind; give out the new one")
+        if "token" in one or "key_name" in one:
+            name = str(one.get("key_alias") or one.get("key_name") or "imported key")
+            names[name] = names.get(name, 0) + 1
+            _key(one, name if names[name] == 1 else f"{name} {names[name]}", tenant, teams, made)
+
+
+def _key(one: Mapping[str, Any], name: str, tenant: str, teams: dict[str, str], made: Translation) -> None:
+    """Translate a key with its budget and limits, and the team that it alone names."""
+    payer = _slug(tenant)
+    key: dict[str, Any] = {"tenant": payer, "name": name, "id": f"litellm-{_slug(name)}"[:40].strip("-")}
+    team_id = str(one.get("team_id") or "")
+    if team_id:
+        if team_id not in teams:
+            teams[team_id] = _slug(team_id)
+            made.add("teams", {"tenant": payer, "id": teams[team_id]})
+        key["team"] = teams[team_id]
+    models = [model for model in one.get("models") or [] if model != "all-team-models"]
+    if models:
+        key["models"] = models
+    if one.get("expires"):
+        key["expires_at"] = str(one["expires"])
+    made.add("keys", key)
+    if one.get("max_budget"):
+        _budget(made, tenant, "key", key["id"], one["max_budget"], one.get("budget_duration"))
+    for stated, measured in _KEY_LIMITS.items():
+        if one.get(stated):
+            limit = {"tenant": payer, "level": "key", "subject": key["id"], **measured}
+            made.add("limits", {**limit, "amount": _whole(f"{stated} of key {name!r}", one[stated])})
+    made.left_out.append(f"secret of key {name!r}: LiteLLM keeps a hash of another kind; give out the new one")
 
 
 def _budget(made: Translation, tenant: str, level: str, subject: str, amount: Any, duration: Any) -> None:

@@ -29,7 +29,6 @@ class RouteDecision:
     prompt_tokens: int | None = None
     candidates: tuple[Candidate, ...] = ()
     actual_ms: float | None = None
-    actual_cached_tokens: int | None = None
     error_ms: float | None = None
     regret_ms: float | None = None
     order: tuple[str, ...] = ()
@@ -58,7 +57,6 @@ def read_decision(text: str) -> RouteDecision:
             if isinstance(score, int | float)
         ),
         actual_ms=_real(outcome.get("ttft_ms")),
-        actual_cached_tokens=_whole(outcome.get("cached_tokens")),
         error_ms=_real(outcome.get("error_ms")),
         regret_ms=_real(outcome.get("regret_ms")),
         order=tuple(str(each) for each in _list(away.get("order")) or _list(route.get("order"))),

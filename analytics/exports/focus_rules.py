@@ -25,7 +25,7 @@ from analytics.exports.focus_columns import (
     Row,
     Value,
 )
-from contracts.api.json_names import load_once
+from contracts.json_names import load_once
 
 # Columns of which one without the other says nothing.
 _TOGETHER: Final = (
@@ -85,6 +85,7 @@ _UNIT: Final = re.compile(
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _NEAR: Final = Decimal("1e-12")
 _RATIO_NEAR: Final = Decimal("1e-9")
+_COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 
 
 def focus_faults(rows: Sequence[Row]) -> list[str]:
@@ -199,16 +200,18 @@ def _category_faults(row: Row) -> list[str]:
         faults.append("ConsumedQuantity must be null where ChargeCategory is not Usage")
     if category == "Purchase" and row.get("ChargeFrequency") == "Usage-Based":
         faults.append("ChargeFrequency must not be Usage-Based where ChargeCategory is Purchase")
-    if category == "Credit":
-        costs = {row.get(name) for name in ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")}
-        if len(costs) > 1:
-            faults.append("all costs must be BilledCost where ChargeCategory is Credit")
+    if category == "Credit" and len({row.get(name) for name in _COSTS}) > 1:
+        faults.append("all costs must be BilledCost where ChargeCategory is Credit")
+    return faults + _service_faults(row)
+
+
+def _service_faults(row: Row) -> list[str]:
     service, sub = row.get("ServiceCategory"), row.get("ServiceSubcategory")
     if service not in SUBCATEGORIES:
-        faults.append(f"ServiceCategory {service!r} is not one of {', '.join(sorted(SUBCATEGORIES))}")
-    elif sub not in SUBCATEGORIES[str(service)]:
-        faults.append(f"ServiceSubcategory {sub!r} is none of ServiceCategory {service!r}")
-    return faults
+        return [f"ServiceCategory {service!r} is not one of {', '.join(sorted(SUBCATEGORIES))}"]
+    if sub not in SUBCATEGORIES[str(service)]:
+        return [f"ServiceSubcategory {sub!r} is none of ServiceCategory {service!r}"]
+    return []
 
 
 def _lacks(row: Row, name: str) -> bool:

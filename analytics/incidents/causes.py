@@ -83,50 +83,39 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
         search += f" replica:{target}"
         hung = _hung(evidence, target, code)
         if hung is not None:
-            found.append(
-                Cause(
-                    f"The GPU host of {name} hangs: its engine has run no step since {_clock(hung.last_step_at)} "
-                    f"({hung.model}), and {_of(at_target, total)} ended at it with {error_words(example)}.",
-                    "hung",
-                    search,
-                    "error",
-                    "gpu",
-                    at_target / total,
-                )
+            told = (
+                f"The GPU host of {name} hangs: its engine has run no step since {_clock(hung.last_step_at)} "
+                f"({hung.model}), and {_of(at_target, total)} ended at it with {error_words(example)}."
             )
-        own = _rate(
-            [one for one in failures if one.target == target], [one for one in answered if one.target == target]
-        )
-        others = [one for one in answered if one.target != target]
-        rest = _rate([one for one in failures if one.target != target], others)
-        compared = f" Other targets failed {rest}." if others else ""
-        where = f"{name}, which failed {own} of its requests.{compared}"
+            found.append(Cause(told, "hung", search, "error", "gpu", at_target / total))
+        where = f"{name}, {_beside_others(failures, answered, target)}"
     else:
         where = "several targets." if target else "no target."
     said = f' It says: "{example.upstream_message}"' if example.upstream_message else ""
-    found.append(
-        Cause(
-            f"{_of(count, total)} ended with {error_words(example)} at {where} "
-            f"The first was in the minute from {_clock(first)}.{said}",
-            "failures",
-            search,
-            "error",
-            weight=count / total,
-        )
+    told = (
+        f"{_of(count, total)} ended with {error_words(example)} at {where} "
+        f"The first was in the minute from {_clock(first)}.{said}"
     )
+    found.append(Cause(told, "failures", search, "error", weight=count / total))
+    return found + _of_one_key(failures, answered, total)
+
+
+def _beside_others(failures: Sequence[Group], answered: Sequence[Group], target: str) -> str:
+    """Return which share of its requests a target failed, and which share others did."""
+    own = _rate([one for one in failures if one.target == target], [one for one in answered if one.target == target])
+    others = [one for one in answered if one.target != target]
+    rest = _rate([one for one in failures if one.target != target], others)
+    return f"which failed {own} of its requests." + (f" Other targets failed {rest}." if others else "")
+
+
+def _of_one_key(failures: Sequence[Group], answered: Sequence[Group], total: int) -> list[Cause]:
+    """Return the cause if nearly all failures came with one key, and others were answered."""
     key, of_key = _most(failures, lambda one: one.key_id)
+    if not key or of_key < 0.9 * total or not {one.key_id for one in answered} - {key}:
+        return []
     tenants = {one.tenant for one in failures}
-    if key and of_key >= 0.9 * total and len({one.key_id for one in answered} - {key}) > 0:
-        found.append(
-            Cause(
-                f"{_of(of_key, total)} came with one key, {key} of {next(iter(tenants))}.",
-                "failures",
-                f"key:{key}",
-                "error",
-                weight=0.1,
-            )
-        )
-    return found
+    told = f"{_of(of_key, total)} came with one key, {key} of {next(iter(tenants))}."
+    return [Cause(told, "failures", f"key:{key}", "error", weight=0.1)]
 
 
 def _of_rollout(failures: Sequence[Group], answered: Sequence[Group], rollout: str, words: str) -> list[Cause]:

@@ -16,10 +16,9 @@ from msgspec import Meta
 
 from backends.llm.base import ModelCall, Sink
 from backends.llm.encoding_room import LARGE_BODY_BYTES
-from contracts.api.chat import ChatRequest, GenerationRequest, Message
+from contracts.api.chat import ChatRequest, GenerationRequest, Message, asked_effort
 from contracts.api.completion import CompletionRequest
 from contracts.api.generation import Continuation, Delta, Result
-from contracts.api.reasoning import asked_effort
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec

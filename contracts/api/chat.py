@@ -4,7 +4,7 @@ Only what the gateway decides by is typed; fields it does not know stay in the b
 came. Limits on values are those of OpenAI's API reference (October 2026) where it states them.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +16,7 @@ from contracts.pricing.service_tiers import MAX_TIER_LENGTH, tier_name
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # the least first
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -370,3 +371,22 @@ class LoneText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     type: Literal["text"]
     text: msgspec.Raw
+
+
+def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> ReasoningEffort | None:
+    """Return the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
+
+    If nothing was asked the cap itself is told, as the model's own default may lie above it.
+    """
+    if cap is None or asked is None:
+        return asked if cap is None else cap
+    return min(asked, cap, key=EFFORTS.index)
+
+
+def asked_effort(request: ChatRequest) -> ReasoningEffort | None:
+    """Return the effort that a request asks for, in its own field or, which counts for more, for the chat template.
+
+    `None` if it asks for none, or for one that has no place in the order.
+    """
+    stated = (request.chat_template_kwargs or {}).get("reasoning_effort", request.reasoning_effort)
+    return next((effort for effort in EFFORTS if effort == stated), None)

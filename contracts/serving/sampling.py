@@ -16,8 +16,8 @@ from contracts.api.chat import (
     RepetitionPenalty,
     Seed,
     Temperature,
+    asked_effort,
 )
-from contracts.api.reasoning import asked_effort
 from contracts.errors import ConfigurationError, UnsupportedValue
 
 RequestT = TypeVar("RequestT", bound=GenerationRequest)

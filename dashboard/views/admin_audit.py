@@ -1,7 +1,7 @@
 """The audit trail: who changed what, when and from where, the latest first; and whether it is as it was written."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -89,16 +89,40 @@ def _verification(visit: Visit) -> None:
     wanted = {"max_age_seconds": 1} if st.session_state.pop("audit_verify_again", False) else {}
     found = visit.control.get(_VERIFICATION, **wanted)
     if found["is_sound"] is None:
-        with panel("Audit log verification", help=_HOW):
-            note(
-                "It is being verified; this takes about twenty seconds for a million changes."
-                if found["is_running"]
-                else f"It cannot be verified: {escaped(str(found['problem']))}."
-            )
-            _again("Refresh" if found["is_running"] else "Try again", wants_new=not found["is_running"])
+        _draw_unverified(found)
         return
     changes = next((place for place in found["places"] if place["place"] == _DATABASE), None)
     chains = [place for place in found["places"] if place["place"] != _DATABASE]
+    _draw_figures(visit, found, changes, chains)
+    show_table(
+        "What was verified",
+        Table([_place_row(place) for place in (*([changes] if changes else []), *chains)], columns=list(_PLACES)),
+        key="admin_audit_places",
+        columns=_PLACES,
+        help=_HOW,
+        empty="No audit entries yet.",
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        checked = visit.formats.moment(datetime.fromisoformat(found["checked_at"]))
+        state = "Verification is running." if found["is_running"] else ""
+        note(f"As of {checked} {visit.formats.zone_name}. {state}")
+        _again("Verify again", wants_new=True)
+
+
+def _draw_unverified(found: Mapping[str, Any]) -> None:
+    """Say why it is not known yet whether the log is as it was written."""
+    with panel("Audit log verification", help=_HOW):
+        note(
+            "It is being verified; this takes about twenty seconds for a million changes."
+            if found["is_running"]
+            else f"It cannot be verified: {escaped(str(found['problem']))}."
+        )
+        _again("Refresh" if found["is_running"] else "Try again", wants_new=not found["is_running"])
+
+
+def _draw_figures(
+    visit: Visit, found: Mapping[str, Any], changes: Mapping[str, Any] | None, chains: Sequence[Mapping[str, Any]]
+) -> None:
     faults = sum(place["fault"] is not None for place in found["places"])
     count = visit.formats.count
     show_figures(
@@ -130,19 +154,6 @@ def _verification(visit: Visit) -> None:
             ),
         ]
     )
-    show_table(
-        "What was verified",
-        Table([_place_row(place) for place in (*([changes] if changes else []), *chains)], columns=list(_PLACES)),
-        key="admin_audit_places",
-        columns=_PLACES,
-        help=_HOW,
-        empty="No audit entries yet.",
-    )
-    with st.container(horizontal=True, vertical_alignment="center"):
-        checked = visit.formats.moment(datetime.fromisoformat(found["checked_at"]))
-        state = "Verification is running." if found["is_running"] else ""
-        note(f"As of {checked} {visit.formats.zone_name}. {state}")
-        _again("Verify again", wants_new=True)
 
 
 _HOW: Final = (

@@ -7,6 +7,7 @@ from uuid import UUID
 import streamlit as st
 
 from analytics.explorer.cost_lines import CostLine, cost_lines
+from analytics.explorer.decision import RouteDecision
 from analytics.explorer.single_request import SingleRequest, single_request
 from analytics.explorer.slowest import SlowToken, SlowTokens
 from analytics.explorer.waterfall import waterfall
@@ -324,20 +325,7 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
     decision = request.decision
     title, help = "Route decision", "Targets that the gateway compared, with predictions and scores."
     if decision.candidates:
-        show_chart(
-            f"{title}: policy {decision.policy}",
-            candidate_bars(decision),
-            key="request_candidates",
-            unit="predicted ms to first token",
-            help=f"{help} The score of a target is the time to the first token that was predicted for it; the chosen "
-            "one is in full colour, the line is the actual time.",
-            data=lambda: Table(
-                [(one.replica, one.predicted_ms, one.cached_tokens, one.is_chosen) for one in decision.candidates],
-                columns=["target", "predicted_ms", "cached_tokens", "is_chosen"],
-            ),
-        )
-        if decision.regret_ms is not None:
-            note(f"The best predicted target would have been {decision.regret_ms:,.1f} ms faster (regret).")
+        _draw_candidates(decision, title, help)
     other = {part: value for part, value in decision.said.items() if part not in ("replica", "route", "away")}
     if decision.candidates and not (decision.order or decision.skipped or other):
         return
@@ -352,6 +340,24 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
             where = request.labels["replica"] or "nobody"
             st.markdown(f"Answered by **{escaped(where)}**.")
             note("Its alternatives were not recorded: the pool has one target, or the request is not in the sample.")
+
+
+def _draw_candidates(decision: RouteDecision, title: str, help: str) -> None:
+    """Draw the targets that were compared, the chosen one in full colour."""
+    show_chart(
+        f"{title}: policy {decision.policy}",
+        candidate_bars(decision),
+        key="request_candidates",
+        unit="predicted ms to first token",
+        help=f"{help} The score of a target is the time to the first token that was predicted for it; the chosen "
+        "one is in full colour, the line is the actual time.",
+        data=lambda: Table(
+            [(one.replica, one.predicted_ms, one.cached_tokens, one.is_chosen) for one in decision.candidates],
+            columns=["target", "predicted_ms", "cached_tokens", "is_chosen"],
+        ),
+    )
+    if decision.regret_ms is not None:
+        note(f"The best predicted target would have been {decision.regret_ms:,.1f} ms faster (regret).")
 
 
 def _draw_tries(visit: Visit, request: SingleRequest) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contracts.api.chat import TranslatedChat
-from contracts.api.json_names import has_repeated_names
 from contracts.errors import ClientGone, Shutdown
+from contracts.json_names import has_repeated_names
 from contracts.metering.usage import Usage
 from contracts.serving.caching import CachePolicy
 from contracts.serving.configuration import DEFAULT_POLICY, KeyPolicy, ModelSpec, Snapshot

@@ -6,8 +6,7 @@ What is inspected within texts is in `gateway/guardrails`.
 from dataclasses import dataclass
 from typing import Final
 
-from contracts.api.chat import ChatRequest, ReasoningEffort
-from contracts.api.reasoning import asked_effort, clip_effort
+from contracts.api.chat import ChatRequest, ReasoningEffort, asked_effort, clip_effort
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot

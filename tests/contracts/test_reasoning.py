@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.api.reasoning import EFFORTS, asked_effort, clip_effort
+from contracts.api.chat import EFFORTS, asked_effort, clip_effort
 from gateway.apis.reading import read_chat
 
 

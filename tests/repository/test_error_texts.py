@@ -43,6 +43,7 @@ FOREIGN: Final = {
         "refuses_stream",
     ): "model servers: refuse a stream by many codes, or by none",
     ("backends/providers/failures.py", "_failure_in"): "LiteLLM: has one class for several causes",
+    ("backends/providers/failures.py", "_of_our_setup"): "LiteLLM: has one class for several causes",
     ("backends/providers/failures.py", "_unsupported"): "LiteLLM: names the parameters in its text alone",
     ("backends/providers/failures.py", "_said_in"): "LiteLLM: quotes the provider's JSON in its text",
     ("backends/store/client.py", "_translated"): "ClickHouse: a full disk has no code of its own in some statements",

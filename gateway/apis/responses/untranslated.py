@@ -5,8 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from contracts.access.identity import MAX_USER_LENGTH
-from contracts.api.chat import PositiveInt, TranslatedChat
-from contracts.api.reasoning import EFFORTS
+from contracts.api.chat import EFFORTS, PositiveInt, TranslatedChat
 from contracts.api.responses import MessageItem, ResponseRequest
 from contracts.errors import InvalidRequest
 from gateway.apis.reading import read_body

@@ -4,6 +4,7 @@ import asyncio
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol
 
@@ -25,8 +26,7 @@ from gateway.observability.metrics.mcp_families import mcp_families
 from gateway.observability.metrics.pool_signals import pool_families
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
-from gateway.observability.metrics.routing_families import routing_families
-from gateway.observability.metrics.semantic_families import semantic_families
+from gateway.observability.metrics.routing_families import routing_families, semantic_families
 from gateway.observability.metrics.target_families import target_families
 from gateway.observability.metrics.upstream_metrics import UpstreamMetrics
 from gateway.records.journal import Journal, unpack_entry
@@ -327,6 +327,7 @@ class MetricsPage:
         )
 
 
+@cache
 def _version() -> str:
     try:
         return version("tollkeeper")

@@ -1,10 +1,11 @@
-"""Metrics of what routing policies know of replicas. Pools that are used in turn have none."""
+"""Metrics of routing: what policies know of replicas (pools that are used in turn have none), and semantic routes."""
 
 from collections.abc import Iterator
 from typing import TypedDict, cast
 
-from gateway.observability.metrics.exposition import Family
+from gateway.observability.metrics.exposition import Family, counter, gauge
 from gateway.routing.replicas.router import Router
+from gateway.routing.semantic.service import SemanticService
 
 _MILLISECONDS = 1_000
 
@@ -66,3 +67,17 @@ def routing_families(router: Router) -> Iterator[Family]:
         "Blocks of prompts that a pool's index knows to be, or assumes to be, in a replica's cache.",
         [({"pool": pool}, fleet["blocks"]) for pool, fleet in pools.items()],
     )
+
+
+def semantic_families(service: SemanticService) -> Iterator[Family]:
+    """Yield the metrics of routes that look at prompts."""
+    yield Family(
+        "tollkeeper_semantic_readings_total",
+        "counter",
+        "Prompts of semantic routes by outcome; only read and abstained were classified.",
+        [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
+    )
+    embedder = service.embedder
+    yield gauge("tollkeeper_embedder_ready", "Whether the process that makes vectors answers.", int(embedder.is_ready))
+    yield counter("tollkeeper_embedder_vectors_total", "Vectors of texts that it has made.", embedder.made)
+    yield counter("tollkeeper_embedder_ends_total", "Unexpected ends of the embedder.", embedder.restarts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends.embedder.base import MOST_CHARACTERS
 from contracts.access.identity import Identity
-from contracts.api.json_names import has_repeated_names
+from contracts.json_names import has_repeated_names
 from gateway.cache.fingerprint import Context, Fingerprint, fingerprint, share_of
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "What is a tariff?"}]}

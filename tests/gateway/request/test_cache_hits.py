@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.request.plans.known_questions import KnownQuestions, Question
+from gateway.request.plans.cache_hits import KnownQuestions, Question
 from tests.gateway.conftest import KEY
 from tests.gateway.request.pair import RULES, Pair, facts, told
 
