@@ -19,10 +19,7 @@ SELECT
 FROM book_entries FINAL
 WHERE used_at >= toDateTime({start:UInt32}, 'UTC')
     AND used_at < toDateTime({end:UInt32}, 'UTC')
-    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    AND {{of_whom}}
 GROUP BY
     tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, adjustment_label,
     kind_label, card_label, invoice_label, period_start

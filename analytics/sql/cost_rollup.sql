@@ -38,10 +38,7 @@ FROM
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
         AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
     UNION ALL
     SELECT
         tenant, team, project, model, outcome, toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, requests, input_tokens,
@@ -54,10 +51,7 @@ FROM
         AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32})
         AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
             OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
 )
 GROUP BY tenant_label, team_label, project_label, model_label, period_start
 LIMIT {line_limit:UInt32}

@@ -14,10 +14,7 @@ FROM
     WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
         AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
         AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
         AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
     GROUP BY at, outcome_label
     UNION ALL
@@ -28,10 +25,7 @@ FROM
         AND ({first_hour:UInt32} < {first_day:UInt32} OR {end_hour:UInt32} > {end_day:UInt32})
         AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
             OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
         AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
     GROUP BY at, outcome_label
     UNION ALL
@@ -41,10 +35,7 @@ FROM
         AND bucket < toDateTime({end_minute:UInt32}, 'UTC')
         AND ({first_minute:UInt32} < {first_hour:UInt32} OR {end_minute:UInt32} > {end_hour:UInt32})
         AND (bucket < toDateTime({first_hour:UInt32}, 'UTC') OR bucket >= toDateTime({end_hour:UInt32}, 'UTC'))
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
         AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
     GROUP BY at, outcome_label
     UNION ALL
@@ -55,10 +46,7 @@ FROM
         AND ({start:Float64} < {first_minute:UInt32} OR {end:Float64} > {end_minute:UInt32})
         AND (started_at < toDateTime64({first_minute:UInt32}, 9, 'UTC')
             OR started_at >= toDateTime64({end_minute:UInt32}, 9, 'UTC'))
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+        AND {{of_whom}}
         AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
     GROUP BY at, outcome_label
 )

@@ -45,10 +45,7 @@ FROM
             FROM {rollup:Identifier}
             WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
                 AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
-                AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-                AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-                AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-                AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+                AND {{of_whom}}
             GROUP BY name, step_start
             UNION ALL
             SELECT
@@ -68,10 +65,7 @@ FROM
             FROM book_entries FINAL -- corrections, at the time of the usage
             WHERE used_at >= toDateTime({start:UInt32}, 'UTC')
                 AND used_at < toDateTime({end:UInt32}, 'UTC')
-                AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-                AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-                AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-                AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+                AND {{of_whom}}
             GROUP BY name, step_start
         )
     )
