@@ -130,9 +130,7 @@ class _Reader:
         self.parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         self._errors = {one.arg for one in arguments if one.annotation is not None and _is_error_type(one.annotation)}
-        self._errors |= {
-            node.name for node in ast.walk(function) if isinstance(node, ast.ExceptHandler) and node.name is not None
-        }
+        self._errors |= {node.name for node in self.own if isinstance(node, ast.ExceptHandler) and node.name}
 
     def is_error(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name):
