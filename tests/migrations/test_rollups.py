@@ -10,7 +10,7 @@ import pytest
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps
-from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, Leaf, Usage, column_of
+from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, UNIT_LEAVES, Leaf, Usage, column_of
 from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import GpuShare, Outcome, RequestRecord
@@ -43,8 +43,12 @@ PROJECTION = re.compile(r"PROJECTION (\w+)(.*?)(?=\s(?:PROJECTION|INDEX|CONSTRAI
 TABLES = "SELECT create_table_query AS made FROM system.tables WHERE database = currentDatabase()"
 
 
-@pytest.mark.parametrize(("plain", "leaves"), [("input_text", INPUT_LEAVES), ("output_text", OUTPUT_LEAVES)])
-def test_what_adds_up_text_adds_up_every_kind_of_its_side(store: Any, plain: Leaf, leaves: tuple[Leaf, ...]) -> None:
+@pytest.mark.parametrize(
+    ("plain", "leaves"), [("input_text", INPUT_LEAVES), ("output_text", OUTPUT_LEAVES), ("images", UNIT_LEAVES)]
+)
+def test_what_adds_up_one_kind_adds_up_every_kind_of_its_side(
+    store: Any, plain: Leaf, leaves: tuple[Leaf, ...]
+) -> None:
     client = store.client()
     texts = [(row["name"], row["text"]) for row in client.query(EXPRESSIONS)]
     texts += [found for row in client.query(TABLES) for found in PROJECTION.findall(row["made"])]
