@@ -97,18 +97,23 @@ def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first
         return False
     if session.get(Pool, BUILTIN_POOL) is None:
         create_pool(session, author, BUILTIN_POOL)
-    if target is None:
-        create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=offer.url))
-    elif target.url != offer.url:
-        begin_change(session, author, "target.update", f"{BUILTIN_POOL}/{_ENGINE_TARGET}", {"url": offer.url})
-        target.url = offer.url
-        session.flush()
+    _point(session, author, target, offer.url)
     for name in wanted:
         context = _BUILTIN_CONTEXT_TOKENS if name == BUILTIN_MODEL else None
         create_model(session, author, name, BUILTIN_POOL, context_tokens=context)
         if name in (BUILTIN_MODEL, offer.embedder):
             _add_standard_cost(session, author, name)
     return True
+
+
+def _point(session: Session, author: Author, target: Target | None, url: str) -> None:
+    """Let the engine host's target have a URL; make the target if there is none."""
+    if target is None:
+        create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=url))
+    elif target.url != url:
+        begin_change(session, author, "target.update", f"{BUILTIN_POOL}/{_ENGINE_TARGET}", {"url": url})
+        target.url = url
+        session.flush()
 
 
 def _add_standard_cost(session: Session, author: Author, model: str) -> None:

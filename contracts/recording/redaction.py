@@ -42,11 +42,9 @@ def card_spans(text: str) -> list[tuple[int, int]]:
     """Return where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
     if is_card_number(text):
         return [(0, len(text))]
-    if _CARD_BEGINS.search(text) is None:
+    if text.isdigit() or _CARD_BEGINS.search(text) is None:
         return []
     groups = list(_DIGITS.finditer(text))
-    if len(groups) == 1 and len(groups[0][0]) == len(text):
-        return []  # that was looked at
     found, at = [], 0
     while at < len(groups):
         end = _card_end(groups, at, text)
@@ -121,6 +119,8 @@ def _may_hold_key(text: str) -> bool:
     return is_joined or any([mark in text for mark in _KEY_MARKS])
 
 
+_CARD: Final = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+")
+_PHONE_ABROAD: Final = re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)")
 _GROUPED_PHONE: Final = re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")
 
 
@@ -190,12 +190,8 @@ DEFAULT_PATTERNS: Final = (
         re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
         may_match=_has_email,
     ),
-    Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards, may_match=_has_number),
-    Pattern(
-        "phone",
-        re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)"),
-        may_match=_has_number,
-    ),
+    Pattern("card", _CARD, replace=_replace_cards, may_match=_has_number),
+    Pattern("phone", _PHONE_ABROAD, may_match=_has_number),
     Pattern("phone", _GROUPED_PHONE, may_match=_has_number),
 )
 SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
@@ -217,6 +213,7 @@ _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has
 _NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
 _BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
 _BETWEEN_DIGITS: Final = " ().+-"
+_SHORTEST_GROUPED: Final = 12  # characters of a telephone number without + or 00; grouped cards have more
 _DOMAIN: Final = re.compile(r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
 _LONGEST_LOCAL: Final = 64  # characters before the @ of an e-mail address
 _BEFORE_LOCAL: Final = re.compile(r"(?:.*[^\w.+-])?", re.DOTALL)
@@ -310,7 +307,7 @@ def _without_numbers(text: str) -> str:
     done = 0
     for run in _NUMBER_RUN.finditer(text):
         first, end = run.span()
-        if not _may_be_number(text, first, end):
+        if not _holds_number(text, first, end):
             continue
         start = max(first - _BEFORE_NUMBER, 0)
         behind = text[end : end + 1]  # looked at, and no part of a number
@@ -320,22 +317,23 @@ def _without_numbers(text: str) -> str:
     return "".join([*left, text[done:]]) if left else text
 
 
-def _may_be_number(text: str, first: int, end: int) -> bool:
-    """Return whether a run of digits may hold a card or telephone number: most of those in code and in lists do not.
+def _holds_number(text: str, first: int, end: int) -> bool:
+    """Return whether a run of digits holds a card or telephone number: most of those in code and in lists do not.
 
     A telephone number begins with + or 00, or is grouped; a card number has 13 digits or more.
     """
-    run = text[first:end].rstrip(_BETWEEN_DIGITS)
+    run, start = text[first:end].rstrip(_BETWEEN_DIGITS), max(first - _BEFORE_NUMBER, 0)
     if "00" in run or "+" in run or text[first - 1 : first] == "+":
-        return _NUMBER_LIKE.search(run) is not None
-    if run.replace(".", "", 1).isdigit():
-        point = run.find(".")
-        if point < 0:
-            return len(run) >= _SHORTEST_CARD and is_card_number(run)
-        return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+        if _PHONE_ABROAD.search(text, start, end + 1) is not None:
+            return True
+    if run.replace(".", "", 1).isdigit():  # a whole number or a decimal fraction
+        return any([len(part) >= _SHORTEST_CARD and is_card_number(part) for part in run.split(".")])
+    if len(run) < _SHORTEST_GROUPED:
+        return False
     if len(run) - sum([run.count(one) for one in _BETWEEN_DIGITS]) >= _SHORTEST_CARD:
-        return True
-    return _GROUPED_PHONE.search(text, max(first - _BEFORE_NUMBER, 0), end + 1) is not None
+        if any([card_spans(found[0]) for found in _CARD.finditer(text, first, end)]):
+            return True
+    return _GROUPED_PHONE.search(text, start, end + 1) is not None
 
 
 def _without_emails(text: str) -> str:
