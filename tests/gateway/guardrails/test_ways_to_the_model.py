@@ -135,13 +135,10 @@ def test_what_is_asked_is_what_is_said_last_and_no_field_behind_it() -> None:
 
 
 @pytest.mark.parametrize("action", ["redact", "block", "flag"])
-async def test_names_that_a_model_writes_into_a_tools_object_are_looked_at_as_those_in_a_stream_are(
-    action: str,
-) -> None:
+async def test_names_that_a_model_writes_into_a_tools_object_are_looked_at(action: str) -> None:
     stages = [{**CARDS, "direction": "output", "action": action}]
-    passing = AnswerFilter(
-        compile_plan([policy_of("p", {"stages": stages})], Means()).output, About(direction="output")
-    )
+    plan = compile_plan([policy_of("p", {"stages": stages})], Means())
+    passing = AnswerFilter(plan.output, About(direction="output"))
     written = {CARD: {"b": 1, CARD: CARD}, "[card]": 2}
     body = json.dumps({"choices": [{"content": [{"type": "tool_use", "id": "t", "input": written}]}]}).encode()
     left = await passing.judge_body(body)
@@ -151,8 +148,7 @@ async def test_names_that_a_model_writes_into_a_tools_object_are_looked_at_as_th
             "[card]_": {"b": 1, "[card]": "[card]"},
             "[card]": 2,
         }
-    else:
-        assert (CARD.encode() in left) is (action == "flag") and (passing.blocked is not None) is (action == "block")
+    assert (left == body) is (action == "flag") and (passing.blocked is not None) is (action == "block")
 
 
 @pytest.fixture
