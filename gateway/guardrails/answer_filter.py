@@ -349,7 +349,8 @@ _NO_WORDS: Final = frozenset(("id", "type", "role", "finish_reason", "stop_reaso
 def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling, bool]]:
     """Find texts in a JSON value, with their containers, and whether a text is a name.
 
-    `is_tools`: the value is a tool's arguments. There names and numbers are inspected as well: in a stream they are text.
+    `is_tools`: the value is a tool's arguments. There names and numbers are inspected as well: in a stream they are
+    text.
     """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for at, one in list(pairs):
