@@ -13,7 +13,7 @@ from contracts.errors import UpstreamBroken
 from contracts.guardrails.finding import About, Shown, Verdict
 from contracts.guardrails.plain_text import plain_text
 from gateway.guardrails.guard_plan import OutputPlan, Streams
-from gateway.guardrails.request_texts import TOOL_OBJECTS
+from gateway.guardrails.request_texts import TOOL_OBJECTS, rename
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling
 from gateway.guardrails.screening.stream_screen import StreamScreen
 
@@ -282,7 +282,8 @@ class AnswerFilter:
         """Cut out of a choice what is to be cut; return whether anything was."""
         changed = False
         acting, watching = self._streams.acting, self._streams.watching
-        for holder, at, text, spelling in _places(choice):
+        renamed: list[tuple[object, object, str]] = []  # after all values, which are found by the names that they have
+        for holder, at, text, spelling, is_name in _places(choice):
             plain = spelling.plain(text)
             is_acted_on = acting is not None and acting.may_find(plain)
             if not is_acted_on and (watching is None or not watching.may_find(plain)):
@@ -299,9 +300,14 @@ class AnswerFilter:
                 self._blocked = self._blocked or channel.acting.blocked
                 _stop(choice)
                 return True
-            if out != text:
+            if out != text and is_name:
+                renamed.append((holder, at, out))
+            elif out != text:
                 holder[at] = out  # type: ignore[index]  # an object or a list, and what it was found under
-                changed = True
+            changed = changed or out != text
+        for holder, at, out in renamed:
+            if isinstance(holder, dict) and isinstance(at, str):
+                rename(holder, at, out)
         if changed and choice.get("logprobs") is not None:
             choice["logprobs"] = None
         return changed
@@ -340,25 +346,29 @@ def _stop(choice: dict[str, object]) -> bool:
 _NO_WORDS: Final = frozenset(("id", "type", "role", "finish_reason", "stop_reason", "data", "signature"))
 
 
-def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling]]:
-    """Find texts in a JSON value, with their containers. `is_tools`: the value is a tool's arguments.
+def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling, bool]]:
+    """Find texts in a JSON value, with their containers, and whether a text is a name.
 
-    There a number is inspected as well: in a stream it is text.
+    `is_tools`: the value is a tool's arguments. There names and numbers are inspected as well: in a stream they are
+    text.
     """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for at, one in list(pairs):
+        if is_tools and isinstance(at, str) and at:
+            yield value, at, at, AS_IS, True
         if isinstance(one, str):
             if one and (is_tools or at not in _NO_WORDS):
-                yield value, at, one, IN_JSON if at == "arguments" else AS_IS
+                yield value, at, one, IN_JSON if at == "arguments" else AS_IS, False
         elif is_tools and type(one) is int:
-            yield value, at, str(one), AS_IS
+            yield value, at, str(one), AS_IS, False
         elif at != "logprobs":
             yield from _places(one, is_tools=is_tools or (isinstance(one, dict) and at in TOOL_OBJECTS))
 
 
 def _texts(value: object) -> Iterator[str]:
-    for _, _, text, _ in _places(value):
-        yield text
+    for _, _, text, _, is_name in _places(value):
+        if not is_name:
+            yield text
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:

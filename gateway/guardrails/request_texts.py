@@ -193,7 +193,7 @@ class RequestTexts:
         for number, findings in cuts.items():  # after all values, which are found by the names that they had
             place = self._places[number]
             for holder in place.named or ():
-                _rename(holder, place.text, without(place.text, findings))
+                rename(holder, place.text, without(place.text, findings))
 
     def set(self, fields: Mapping[str, object]) -> None:
         """Set top-level fields, or remove those whose value is `None`."""
@@ -338,7 +338,7 @@ def _part_of(name: str, value: object, part: int) -> int:
     return _CHOSEN if name in _VALUES else part
 
 
-def _rename(holder: dict[str, object], name: str, new: str) -> None:
+def rename(holder: dict[str, object], name: str, new: str) -> None:
     """Give a value of an object another name, in its place. It takes no other value's name."""
     while new in holder:
         new += "_"

@@ -7,7 +7,7 @@ from contracts.api.chat import GenerationRequest
 from contracts.errors import LimitExceeded
 from contracts.serving.configuration import ModelSpec
 from gateway.limits.counters.base import Counter, Shortage
-from gateway.limits.demand import CONCURRENCY, GPU, INPUT, PLACE, REQUESTS, Amounts, Rates
+from gateway.limits.demand import GPU, INPUT, PLACE, USED_BY_TOKENS, Amounts, Rates
 from gateway.limits.limit_plan import Lines
 from gateway.limits.reservation import Grant
 from gateway.request.request_state import RequestState
@@ -114,7 +114,7 @@ def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, en
 def nothing_fits(lines: Lines, now_ns: int) -> bool:
     """Return whether a counter has no room at all, so that counting the prompt would be wasted work."""
     for counter, place in lines.all:
-        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
+        if place not in USED_BY_TOKENS or counter.room(now_ns) >= 1:
             continue
         if counter.state(now_ns).remaining < 1:  # not only the lease is used up
             return True

@@ -16,6 +16,7 @@ TOKENS: Final[int] = PLACE["tokens"]
 CONCURRENCY: Final[int] = PLACE["concurrency"]
 GPU: Final[int] = PLACE["gpu_ns"]
 MONEY: Final[int] = PLACE["pico_usd"]
+USED_BY_TOKENS: Final = frozenset((INPUT, OUTPUT, TOKENS, GPU, MONEY))  # a prompt needs some of each
 
 
 def amounts_of(
