@@ -1,6 +1,8 @@
 """The metrics that limits and budgets count: one of `METRIC_KINDS` each, from which the other lists of metrics derive.
 
-What a request uses of each is in `gateway/limits/demand.py`.
+What a request uses of each is in `gateway/limits/demand.py`. What it reserves of one that is not counted in tokens is
+decided in `gateway/limits/limiter.py` (`reserve`, `_rates`). Help lists the words: renew the golden files of
+`tests/tollkeeper/test_golden.py`.
 """
 
 from dataclasses import dataclass

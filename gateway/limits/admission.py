@@ -1,7 +1,7 @@
 """May this request begin now? Every admitted request holds a ticket until it is settled.
 
-Today admission protects what must never be lost, the journal's room, and the process itself by a cap on
-concurrent requests. Rate limits, budgets and fairness are further conditions of the same ticket.
+Admission protects what must never be lost, the journal's room, and the process itself by a cap on concurrent requests.
+Rate limits and budgets are in `limiter.py`, whose turn it is in `queue/`.
 """
 
 from backends.processes.native import mypyc_attr
