@@ -95,6 +95,7 @@ _SAID: Final = 1
 _CHOSEN: Final = 2
 _SHORTEST_NUMBER: Final = 10**8  # that may be somebody's: of nine digits
 _MOST_TEXTS: Final = 100_000
+_ICON: Final = re.compile(r"data:image/[a-z0-9.+-]{1,30};base64,[A-Za-z0-9+/=]*")  # however short
 _NAMED: Final = re.compile(rb'"[ \t\n\r]*:')  # behind each name, and at times within a text
 
 
@@ -281,7 +282,7 @@ class RequestTexts:
         """Find the texts of a definition. `part` is what it is a part of; `are_names`: its names are a schema's own."""
         kind = type(value)
         if kind is str:
-            if at in _BINARIES and is_binary(value):
+            if at in _BINARIES and (is_binary(value) or _ICON.fullmatch(value) is not None):
                 return
             if part == _SAID:
                 self._add(holder, at, value, DEFINITION)

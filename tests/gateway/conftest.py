@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 import yaml
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from backends.engine.settings import BUILTIN_PATH
 from contracts.recording.records import AttemptRecord, Record, RequestRecord, decode_record
@@ -25,6 +27,8 @@ from tests.patient_loop import PatientUvloop
 __all__ = ["eventually", "new_upstream", "upstream"]  # fixtures
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+# For clients that speak plain HTTP: each would read all authorities of the system, for as long as a gateway starts.
+NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 KEY = "tk-" + "A" * 43
 BODY: dict[str, Any] = {"model": "scripted-1", "messages": [{"role": "user", "content": "one two three"}]}
 COMPLETION: dict[str, Any] = {"model": "scripted-1", "prompt": "one two three"}
@@ -33,6 +37,20 @@ COMPLETION: dict[str, Any] = {"model": "scripted-1", "prompt": "one two three"}
 def pytest_asyncio_loop_factories(config, item):
     """The loop that the data plane runs on, which no stall of the machine hurries."""
     return {"uvloop": PatientUvloop}
+
+
+class GivenSettings(GatewaySettings):
+    """A gateway's settings as a test gives them: to look for each in the environment too takes four times as long."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *others: PydanticBaseSettingsSource,
+        **more: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
 
 
 class Answer:
@@ -150,7 +168,8 @@ class Running:
         return self.gateway.targets._targets[pool, name]
 
     def sdk(self, key: str = KEY) -> openai.AsyncOpenAI:
-        client = openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0)
+        http = openai.DefaultAsyncHttpxClient(verify=NO_AUTHORITIES)
+        client = openai.AsyncOpenAI(base_url=self.base_url, api_key=key, max_retries=0, http_client=http)
         self._clients.append(client)
         return client
 
@@ -282,7 +301,7 @@ async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
         path.write_text(yaml.dump(config, Dumper=DUMPER))
         settings.setdefault("drain_seconds", 0.2)
         settings.setdefault("allowed_hosts", "a,b,g,x,gateway")  # what raw requests of tests are addressed to
-        gateway = Gateway(GatewaySettings(data=data, gateway_config=path, gateway_port=0, **settings))
+        gateway = Gateway(GivenSettings(data=data, gateway_config=path, gateway_port=0, **settings))
         await gateway.start()
         running.append(Running(gateway))
         return running[-1]

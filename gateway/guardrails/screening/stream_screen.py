@@ -1,6 +1,7 @@
 """One side's detectors on a text that comes in pieces: what could still become a match waits, all else goes on."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from contracts.guardrails.beginnings import beginnings_of
@@ -25,13 +26,7 @@ class StreamPlan:
         """Compile the expressions. Raise ConfigurationError if one cannot be matched in a stream."""
         self.screen = screen
         self.is_empty = not screen.patterns  # nothing is looked for
-        begins = [f"(?:{found})" for one in screen.patterns if (found := beginnings_of(one))]
-        ends = rf"(?:{'|'.join(begins)})\z" if begins else r"\z"
-        self._begins = Expression(ends)
-        # One look for both: a match that ends with the text is of what may go on, whatever else it is.
-        self.first = Expression(ends, *screen.patterns, is_longest=True)
-        for size in range(1, len(_USUAL)):  # an automaton grows as it meets texts: better here than with the first
-            self.first.start(_USUAL[:size])
+        self._begins, self.first = _expressions(tuple(screen.patterns))
 
     def quiet_from(self, text: str, since: int) -> int:
         """Return what `held_from` gives, where nothing is complete before that; -1 where something is."""
@@ -50,6 +45,18 @@ class StreamPlan:
     def stream(self, spelling: Spelling = AS_IS) -> "StreamScreen":
         """Begin a text."""
         return StreamScreen(self, spelling)
+
+
+@lru_cache(maxsize=16)  # a policy is compiled to be checked, and again to serve
+def _expressions(patterns: tuple[str, ...]) -> tuple[Expression, Expression]:
+    """Return the expressions for all that a match may begin with, and for that or a whole match."""
+    begins = [f"(?:{found})" for one in patterns if (found := beginnings_of(one))]
+    ends = rf"(?:{'|'.join(begins)})\z" if begins else r"\z"
+    # One look for both: a match that ends with the text is of what may go on, whatever else it is.
+    first = Expression(ends, *patterns, is_longest=True)
+    for size in range(1, len(_USUAL)):  # an automaton grows as it meets texts: better here than with the first
+        first.start(_USUAL[:size])
+    return Expression(ends), first
 
 
 class StreamScreen:

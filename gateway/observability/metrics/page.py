@@ -4,6 +4,7 @@ import asyncio
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol
 
@@ -326,6 +327,7 @@ class MetricsPage:
         )
 
 
+@cache
 def _version() -> str:
     try:
         return version("tollkeeper")

@@ -102,6 +102,13 @@ def test_a_bound_of_a_schema_is_no_number_of_anybody() -> None:
     assert judged(given, CARDS, stage("phones", "pii", regions=["US"])).verdicts == ()
 
 
+def test_an_icon_is_no_secret() -> None:
+    pixels = "iVBORw0KGgoAAAANSUhEUgAAABgAAAAYCAYAAADgdz34AAAAAXNSR0IArs4c6QAAAZ9JREFUSEu1VsFRwzAQ"
+    given = tool(icons=[{"src": f"data:image/png;base64,{pixels}", "mimeType": "image/png", "theme": "dark"}])
+    assert judged(given, stage("keys", "secrets")).verdicts == ()
+    assert judged(tool(icons=[{"src": f"data:image/png;base64,{pixels} {CARD}"}]), CARDS).blocked is not None
+
+
 _WORDS = st.sampled_from(["a city", "its name", CARD, f"pay {CARD} now"])
 _NAMES = st.sampled_from(["city", "description", "enum", "examples", "properties", "title", "default", "type"])
 _SCHEMAS: st.SearchStrategy[Any] = st.recursive(

@@ -81,7 +81,7 @@ class OAuthServer:
             self.refused += reply.status_code != 200
             return reply
 
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
     def refresh_token(self) -> str:

@@ -17,7 +17,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from contracts.recording.records import RequestRecord
-from tests.gateway.conftest import KEY, Running
+from tests.gateway.conftest import KEY, NO_AUTHORITIES, Running
 from tests.gateway.conftest import configuration as configuration
 from tests.gateway.conftest import scripted as scripted
 from tests.gateway.mcp.raw_server import Handler, RawMcp
@@ -120,7 +120,8 @@ def with_servers(*servers: dict[str, Any], **more: Any) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def sdk_client(gateway: Running, path: str = "/mcp", key: str = KEY, **options: Any) -> AsyncIterator[Client]:
     """The official SDK's client, connected to the gateway."""
-    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=20) as http:
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=20, verify=NO_AUTHORITIES) as http:
         url = f"http://127.0.0.1:{gateway.port}{path}"
         async with Client(streamable_http_client(url, http_client=http), cache=None, **options) as client:
             yield client
@@ -149,7 +150,7 @@ async def post(
     message = {"jsonrpc": "2.0", "id": id, "method": method, "params": given} if whole is None else whole
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     own |= {"content-type": "application/json", **(headers or {})}
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=30, verify=NO_AUTHORITIES) as http:
         reply = await http.post(
             f"http://127.0.0.1:{gateway.port}{path}",
             content=body,

@@ -6,6 +6,8 @@ from typing import Any
 import anthropic
 import pytest
 
+from tests.gateway.conftest import NO_AUTHORITIES
+
 USER: dict[str, Any] = {"role": "user", "content": "one two three"}
 MESSAGE: dict[str, Any] = {"model": "scripted-1", "max_tokens": 100, "messages": [USER]}
 
@@ -31,7 +33,8 @@ async def sdk() -> AsyncIterator[Sdk]:
 
     def make(gateway: Any, **fields: Any) -> anthropic.AsyncAnthropic:
         base_url = gateway.base_url.removesuffix("/v1")
-        given: dict[str, Any] = {"api_key": "tk-" + "A" * 43, "max_retries": 0, **fields}
+        http = anthropic.DefaultAsyncHttpxClient(verify=NO_AUTHORITIES)
+        given: dict[str, Any] = {"api_key": "tk-" + "A" * 43, "max_retries": 0, "http_client": http, **fields}
         clients.append(anthropic.AsyncAnthropic(base_url=base_url, **given))
         return clients[-1]
 
