@@ -59,7 +59,7 @@ class AnalyticsSettings(ListenerSettings):
 
     @property
     def database_address(self) -> str:
-        """Return the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL; SQLite in the data directory if none is set."""
         return control_database_url(self.database_url, self.data)
 
     def store_address(self) -> StoreAddress:

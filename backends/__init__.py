@@ -1,1 +1,1 @@
-"""Adapters to the outside: models, the telemetry store, the control database, files."""
+"""Adapters to external systems: models, the telemetry store, the control database, files."""

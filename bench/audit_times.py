@@ -14,10 +14,9 @@ from backends.audit.verification import verify_chain
 
 
 def append_microseconds(directory: Path, entries: int = 20_000, said_bytes: int = 1024) -> tuple[float, float]:
-    """Return p50 and p99 of one request's audit, in microseconds: both hashes of the given number of bytes, and the
-    append.
+    """Return p50 and p99 of one request's audit, in microseconds: both hashes of `said_bytes` bytes, and the append.
 
-    Checkpoints are signed on the way, as a gateway does. `directory` must not hold a chain.
+    Checkpoints are signed meanwhile, as in a gateway. `directory` must not contain a chain.
     """
     chain = AuditChain(directory, "bench", AuditSigner(Ed25519PrivateKey.generate()))
     hashes, took = KeyedHash(b"bench"), []
@@ -35,8 +34,8 @@ def append_microseconds(directory: Path, entries: int = 20_000, said_bytes: int 
 
 
 def verify_seconds(directory: Path, entries: int = 1_000_000) -> float:
-    """Return how long the verification of a chain of the given number of requests takes; it is written first, and must
-    be sound.
+    """Return how long the verification of a chain of `entries` requests takes, in seconds; the chain is written first,
+    and must be valid.
     """
     signer = AuditSigner(Ed25519PrivateKey.generate())
     chain = AuditChain(directory, "bench", signer)

@@ -1,4 +1,4 @@
-"""Drives an engine to the end of its work in the caller's thread and collects what it says: for tests and benches."""
+"""Drives an engine to the end of its work in the caller's thread and collects its output: for tests and benchmarks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from contracts.engine.wire import Delta, Finished, FinishReason, Submit, TokenLo
 
 @dataclass(slots=True)
 class Choice:
-    """One choice's output put together."""
+    """One choice's assembled output."""
 
     token_ids: list[int] = field(default_factory=list)
     text: str = ""

@@ -1,1 +1,1 @@
-"""The nouns every process shares: requests, usage, prices, records, tables, errors. No I/O happens here."""
+"""The nouns shared by all processes: requests, usage, prices, records, tables, errors. No I/O happens here."""

@@ -1,7 +1,8 @@
-"""The one error tree. Every failure a caller may see is one of these, or is translated into one at a seam.
+"""The one tree of errors. Every failure that a caller may see is one of these, or is translated into one at an
+interface.
 
-`code` is stable and machine-readable, `message` is safe to show (no prompt, key or stack trace),
-`retryable` says whether the same request may succeed later, `status` is the HTTP status it becomes.
+`code` is stable and machine-readable, `message` is safe to show (no prompt, key or stack trace), `retryable` states
+whether the same request may succeed later, `status` is its HTTP status.
 """
 
 from collections.abc import Sequence
@@ -9,20 +10,20 @@ from typing import ClassVar
 
 
 class TollkeeperError(Exception):
-    """The root. `param` names the offending field in the caller's words, where there is one.
+    """The root. `param` names the field at fault in the caller's words, if there is one.
 
-    `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
-    how much of a streamed answer had passed when it failed. `upstream_status` is the status that a target answered
-    with, if it answered; `is_unsent` says that the request was never sent to it. `quote` is the part of the message
-    that a model's server wrote, `upstream_type` the type it gave its error; `upstream_code` its code, which the caller
-    is shown if the server speaks the caller's own API.
+    `should_retry` overrides a client's automatic retry; `None`: the status decides. `reached_tokens` is how much of a
+    streamed answer had been sent when it failed. `upstream_status` is the status that a target answered with, if it
+    answered; `is_unsent` means that the request was never sent to it. `quote` is the part of the message that a model's
+    server wrote, `upstream_type` the type and `upstream_code` the code of its error; the caller sees the code if the
+    server speaks the caller's own API.
     """
 
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
     kind: ClassVar[str] = "server_error"  # OpenAI's `error.type`
-    ends_with: ClassVar[str] = "length"  # the finish reason of a good answer that it cuts
+    ends_with: ClassVar[str] = "length"  # the finish reason of a successful answer that it cuts
     is_unsent: ClassVar[bool] = False
 
     def __init__(
@@ -48,12 +49,12 @@ class TollkeeperError(Exception):
 
     @property
     def error_code(self) -> str:
-        """Return the instance's own code where one was set, else the class's."""
+        """Return the instance's own code if one was set, else that of the class."""
         return self._code or self.code
 
     @property
     def log_message(self) -> str:
-        """Return the message without the text of a model's server, which may repeat a prompt: fit for a log."""
+        """Return the message for a log, without the text of a model's server, which may repeat a prompt."""
         if not self.quote:
             return self.message
         own = self.message.replace(self.quote, "").rstrip(": ") or "the model's server reported an error"
@@ -61,17 +62,19 @@ class TollkeeperError(Exception):
 
 
 class GatewayFault(TollkeeperError):
-    """A fault of the gateway's own: its log has it under the request's id, and no target is to blame."""
+    """An internal error of the gateway: its log has it under the request's id, and no target is at fault."""
 
-    def __init__(self, message: str = "the gateway failed; the request id helps its operators find out why") -> None:
+    def __init__(
+        self, message: str = "the gateway failed; give its operators the request id to find the cause"
+    ) -> None:
         super().__init__(message)
 
 
-# What the caller sent is wrong.
+# Errors of the caller's request.
 
 
 class InvalidRequest(TollkeeperError):
-    """The request cannot be understood or breaks a stated limit."""
+    """The request cannot be parsed or breaks a stated limit."""
 
     code = "invalid_request"
     status = 400
@@ -79,35 +82,35 @@ class InvalidRequest(TollkeeperError):
 
 
 class UnsupportedParameter(InvalidRequest):
-    """A field asks for what the target cannot do. Another target of the same pool may."""
+    """A field asks for something that the target cannot do. Another target of the same pool may."""
 
     code = "unsupported_parameter"
 
 
 class NotOffered(InvalidRequest):
-    """A field or tool that this API has and no chat can carry. It may be dropped where a target's settings say so."""
+    """A field or tool that no chat can carry. It can be dropped if a target's settings allow it."""
 
 
 class UnsupportedValue(InvalidRequest):
-    """A field has another value than the model's route takes."""
+    """A field has a value that the model or route does not allow."""
 
     code = "unsupported_value"
 
 
 class ThreadUnsupported(InvalidRequest):
-    """A message asks for a conversation that is kept. Anthropic's SDKs know the code and send the whole history."""
+    """A message refers to a stored conversation. Anthropic's SDKs know this code and send the whole history."""
 
     code = "thread_unsupported_request"
 
 
 class MalformedBody(InvalidRequest):
-    """The body is not the JSON it claims to be; the message gives the position."""
+    """The body is not valid JSON; the message states the position."""
 
     code = "malformed_json"
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The content type is not one this endpoint reads."""
+    """The endpoint does not accept the content type."""
 
     code = "unsupported_media_type"
     status = 415
@@ -121,7 +124,7 @@ class BodyTooLarge(InvalidRequest):
 
 
 class BodyTooComplex(InvalidRequest):
-    """The body holds more JSON values than one request may have."""
+    """The body contains more JSON values than one request may have."""
 
     code = "body_too_complex"
 
@@ -134,7 +137,7 @@ class HeadersTooLarge(InvalidRequest):
 
 
 class AmbiguousFraming(InvalidRequest):
-    """The message's end cannot be told safely (RFC 9112, section 6.3): the connection is closed."""
+    """The message's end is ambiguous (RFC 9112, section 6.3): the connection is closed."""
 
     code = "ambiguous_framing"
 
@@ -149,7 +152,7 @@ class RequestTimeout(InvalidRequest):
 class NotFound(InvalidRequest):
     """No such resource or path.
 
-    `rows` are the rows of the control database that were looked for, each by table and key, such as "pools/main".
+    `rows` are the missing rows of the control database, each by table and key, such as "pools/main".
     """
 
     code = "not_found"
@@ -183,33 +186,33 @@ class Conflict(InvalidRequest):
 
 
 class RowUnreadable(Conflict):
-    """The control database holds a value that cannot be read; the message names the row, and how to repair it."""
+    """The control database contains a value that cannot be read; the message names the row, and how to repair it."""
 
     code = "row_unreadable"
 
 
 class EffectUnconfirmed(Conflict):
-    """The change would reach into the past; it is made where the caller confirms its effect, which the message says."""
+    """The change would affect the past; it needs the caller's confirmation of the effect stated in the message."""
 
     code = "effect_unconfirmed"
 
 
 class ContentBlocked(InvalidRequest):
-    """A guardrail does not let the request through: the message names its stage, never what it found."""
+    """A guardrail blocks the request: the message names its stage, never what it found."""
 
     code = "content_blocked"
 
 
 class ContentFiltered(TollkeeperError):
-    """A guardrail ended an answer. It is no failure: what was used is paid for, and the answer ends as a good one."""
+    """A guardrail ended an answer. It is not a failure: its usage is billed, and the answer ends normally."""
 
     code = "content_filter"
-    status = 400  # of no reply: the answer's own has been sent, or says 200
+    status = 400  # not used in a reply: the answer's own status has been sent, or is 200
     kind = "invalid_request_error"
     ends_with = "content_filter"
 
 
-# Who the caller is, and what they may do.
+# Identity and permissions of the caller.
 
 
 class AuthenticationFailed(TollkeeperError):
@@ -221,7 +224,7 @@ class AuthenticationFailed(TollkeeperError):
 
 
 class PermissionDenied(TollkeeperError):
-    """The key is good but may not do this."""
+    """The key is valid but may not do this."""
 
     code = "permission_denied"
     status = 403
@@ -238,32 +241,32 @@ class LimitExceeded(TollkeeperError):
 
 
 class AbuseThrottled(LimitExceeded):
-    """A key was used in a way that its policy calls abuse, and is asked to wait."""
+    """A key was used in a way that its abuse policy limits, and must wait."""
 
     code = "abuse_throttled"
 
 
 class AddressNotAllowed(PermissionDenied):
-    """The key may not be used from the caller's address."""
+    """The key may not be used from the caller's network address."""
 
     code = "address_not_allowed"
 
 
 class HostNotAllowed(PermissionDenied):
-    """A request is addressed to a name that a loopback listener does not allow."""
+    """A request names a host that a loopback listener does not allow."""
 
     code = "host_not_allowed"
 
 
 class BudgetExhausted(TollkeeperError):
-    """A hard budget is spent. OpenAI names this case `insufficient_quota`."""
+    """A hard budget is used up. OpenAI's code for this is `insufficient_quota`."""
 
     code = "insufficient_quota"
     status = 429
     kind = "insufficient_quota"
 
 
-# What stands behind us failed.
+# Failures of targets.
 
 
 class UpstreamError(TollkeeperError):
@@ -289,36 +292,36 @@ class UpstreamTimeout(UpstreamError):
 
 
 class ConnectTimeout(UpstreamTimeout):
-    """The target did not accept a connection in time: it has seen nothing of the request."""
+    """The target did not accept a connection in time: it has received nothing of the request."""
 
     is_unsent = True
 
 
 class UpstreamBroken(UpstreamError):
-    """The target's answer ended early or is not what its protocol promises."""
+    """The target's answer ended early or violates its protocol."""
 
     code = "upstream_broken"
 
 
 class HostLost(UpstreamBroken):
-    """The connection to the host that was answering ended: noted once for the host, not for each of its requests."""
+    """The connection to the answering host ended: logged once for the host, not for each of its requests."""
 
 
 class TargetMisconfigured(UpstreamError):
-    """The target is set up wrong, with us or where it runs: it has begun nothing."""
+    """The target is misconfigured, here or at its own side: it has started no work."""
 
     code = "target_misconfigured"
 
 
 class EngineUnavailable(UpstreamError):
-    """An engine host is away, still loading the model, or does not serve it."""
+    """An engine host is unavailable, still loading the model, or does not serve it."""
 
     code = "engine_unavailable"
     status = 503
 
 
 class UpstreamRateLimited(UpstreamError):
-    """The target limits the gateway's rate: the caller is told to wait as the target told us."""
+    """The target limits the gateway's rate: the caller gets the target's retry time."""
 
     code = "upstream_rate_limited"
     status = 429
@@ -326,21 +329,21 @@ class UpstreamRateLimited(UpstreamError):
 
 
 class UpstreamOverloaded(UpstreamError):
-    """The target has more to do than it can, or is down for a while."""
+    """The target is overloaded, or down for a while."""
 
     code = "upstream_overloaded"
     status = 503
 
 
 class TargetsAway(UpstreamError):
-    """Every target that may answer is left alone after failures: `retry_after_seconds` tells when one is tried."""
+    """Every target that may answer has an open circuit: `retry_after_seconds` is when one is tried."""
 
     code = "targets_away"
     status = 503
 
 
 class UpstreamRejected(TollkeeperError):
-    """The target refused the request itself; another try would not help."""
+    """The target refused the request itself; a retry would not help."""
 
     code = "upstream_rejected"
     status = 400
@@ -356,7 +359,7 @@ class ClientGone(TollkeeperError):
 
 
 class HedgeLost(TollkeeperError):
-    """Another target gave the first token, and this one was no longer needed."""
+    """Another target produced the first token, and this one was no longer needed."""
 
     code = "hedge_lost"
     status = 499
@@ -372,12 +375,12 @@ class Shutdown(TollkeeperError):
 
 
 class LostInCrash(TollkeeperError):
-    """The gateway's process died while a target had the request. On the record only: nobody was left to answer."""
+    """The gateway's process died while a target had the request. Only on the record: no client was left to answer."""
 
     code = "lost_in_crash"
 
 
-# Our own side cannot serve now.
+# The gateway itself cannot serve now.
 
 
 class Unavailable(TollkeeperError):
@@ -395,13 +398,13 @@ class Draining(Unavailable):
 
 
 class QueueFull(Unavailable):
-    """The pool's queue is full, or the request's deadline passed in it: it was shed before any model saw it."""
+    """The pool's queue is full, or the request's deadline passed in it: it was shed before it reached a model."""
 
     code = "overloaded"
 
 
 class CountersUnavailable(Unavailable):
-    """The counters that several gateways share do not answer, and the rule says to refuse then."""
+    """The counters shared by several gateways do not answer, and the rule says to refuse in that case."""
 
     code = "counters_unavailable"
 
@@ -411,11 +414,11 @@ class CountersForeign(CountersUnavailable):
 
 
 class CountersSilent(CountersUnavailable):
-    """The shared counters are connected and did not answer in time: they may be late, hung or out of reach."""
+    """The shared counters are connected and did not answer in time: they may be slow, hung or unreachable."""
 
 
 class JournalFull(Unavailable):
-    """The journal's bound is reached: admitting more would lose usage, so we refuse."""
+    """The journal is full: admitting more requests would lose usage, so they are refused."""
 
     code = "journal_full"
 
@@ -427,7 +430,7 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreRefused(TollkeeperError):
-    """The telemetry store refuses a statement or batch as it is; the same one again would not help."""
+    """The telemetry store refuses a statement or batch; repeating it would not help."""
 
     code = "store_refused"
 
@@ -439,24 +442,24 @@ class ControlUnavailable(Unavailable):
 
 
 class EmbedderUnavailable(Unavailable):
-    """What makes vectors of texts does not run: what goes by meaning goes its other way."""
+    """The embedder does not run: features that need it use their fallback."""
 
     code = "embedder_unavailable"
 
 
 class ObjectsUnavailable(Unavailable):
-    """The database of files, batches and kept answers does not answer."""
+    """The database of files, batches and stored responses does not answer."""
 
     code = "objects_unavailable"
 
 
-# Start-up and data.
+# Start and data.
 
 
 class ConfigurationError(TollkeeperError):
     """A setting, file, port, directory or URL is unusable; the message says what to do about it.
 
-    `about` names the thing at fault, such as "route 'fast'", and `fault` is the message without that name.
+    `about` names the object at fault, such as "route 'fast'", and `fault` is the message without that name.
     """
 
     code = "configuration_error"
@@ -480,12 +483,12 @@ class NewerSchema(ConfigurationError):
 
 
 class InvalidUsage(TollkeeperError):
-    """A usage report contradicts itself, so its tokens cannot be put in disjoint leaves."""
+    """A usage report contradicts itself, so its tokens cannot be split into disjoint leaves."""
 
     code = "invalid_usage"
 
 
 class InvalidRecord(TollkeeperError):
-    """A packed record cannot be decoded: unknown kind, version or shape."""
+    """A packed record cannot be decoded: unknown kind or version, or invalid content."""
 
     code = "invalid_record"

@@ -11,7 +11,7 @@ _log: Final = logging.getLogger("gateway")
 
 
 def main() -> int:
-    """Run the data plane to its end, compiled where it is. Gives the exit status."""
+    """Run the data plane until it stops, compiled where possible. Return the exit status."""
     # Products of vectors are small here: threads would wait for one another, and the event loop for them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     found = use_compiled()

@@ -40,6 +40,7 @@ COLLECT_EVERY_OBJECTS = 20_000
 
 PATIENCE_SECONDS = 120.0
 TURNS = pytest.StashKey[Turns]()
+_COMPILING = ("compile_expressions", "compile_aggregate_expressions", "compile_sort_description")
 
 # An example's time is the machine's business, and a machine busy with other things must not fail a test.
 hypothesis_settings.register_profile("tollkeeper", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -133,6 +134,16 @@ class StoreProcess:
         with self.log.open("ab") as log:
             self._process = warm_start.start("backends.store", env=self.environment, stdout=log, stderr=log)
         poll(self._answers, "the store's start")
+
+    def start_without_compiling(self) -> None:
+        """Start a store that tests share: to compile a query takes as long as to read millions of rows, and has to be
+        done anew by each process. The stores of `tollkeeper up` are as they are.
+        """
+        profiles = self.data / "store" / "config" / "users.d"
+        profiles.mkdir(parents=True, exist_ok=True)
+        off = "".join(f"<{name}>0</{name}>" for name in _COMPILING)
+        (profiles / "tests.xml").write_text(f"<clickhouse><profiles><default>{off}</default></profiles></clickhouse>")
+        self.start()
 
     def migrate(self) -> None:
         migrate_store(self.address(), read_migrations(), wait_seconds=PATIENCE_SECONDS, say=lambda line: None)
@@ -349,7 +360,7 @@ def store(migrated_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     process = StoreProcess(tmp_path_factory.mktemp("store") / "tollkeeper")
     shutil.copytree(migrated_files, process.data, symlinks=True)
     try:
-        process.start()
+        process.start_without_compiling()
         yield process
     finally:
         process.kill()

@@ -13,7 +13,7 @@ def second_store(store: Any, migrated_files: Path, tmp_path_factory: pytest.Temp
     process = type(store)(tmp_path_factory.mktemp("second") / "tollkeeper")
     shutil.copytree(migrated_files, process.data, symlinks=True)
     try:
-        process.start()
+        process.start_without_compiling()
         yield process
     finally:
         process.kill()

@@ -10,7 +10,7 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Incidents of misused keys: floods, probing, harvesting, sharing.", no_args_is_help=True)
+app = typer.Typer(help="Abuse incidents: floods, probing, harvesting of answers, shared keys.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The incident's id; `list` shows it.")]
 _COLUMNS = ("last_at", "tenant", "key", "kind", "action", "peak", "limit", "throttled", "is_open", "id")

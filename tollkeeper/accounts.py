@@ -102,7 +102,7 @@ def grant(
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
 ) -> None:
-    """Change an account's role and tenants. Takes effect on the user's next page."""
+    """Change an account's role and tenants. Takes effect when the user next loads a page."""
     if role is not PersonRole.OWNER and bool(tenant) == is_everywhere:
         raise typer.BadParameter("set the role's reach: --tenant TENANT, or --all-tenants")
     body = {"role": role.value, "tenant": tenant or None, "team": team or None}

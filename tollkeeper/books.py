@@ -190,7 +190,10 @@ def profile_command(
     no_tax: Annotated[bool, typer.Option("--no-tax", help="Remove all taxes of this profile.")] = False,
     two_person: Annotated[
         bool | None,
-        typer.Option("--two-person/--one-person", help="Whether changes need a second person; two people end it."),
+        typer.Option(
+            "--two-person/--one-person",
+            help="Whether changes need a second person; switching this off needs two people.",
+        ),
     ] = None,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,

@@ -119,7 +119,7 @@ COMMANDS: Final = (
         "loadtest",
         "tollkeeper.loadtest.command",
         "loadtest_command",
-        "Find the highest request rate that keeps the SLO; report goodput and cost there. Status 1 if none was found.",
+        "Find the highest request rate that meets the SLO; report goodput and cost there. Status 1 if none was found.",
     ),
     LazyCommand(
         "top",
@@ -143,7 +143,7 @@ COMMANDS: Final = (
         "anomalies",
         "tollkeeper.forecast_command",
         "anomalies_command",
-        "List tenants with unusual spending on a day, by cause: volume, mix, cache or price.",
+        "List tenants with unusual spending on a day, by cause: volume, model mix, cache or price.",
     ),
     LazyCommand(
         "savings",
@@ -174,7 +174,9 @@ COMMANDS: Final = (
         "Compare two models on the same prompts and refuse a worse candidate.",
     ),
     LazyCommand("alerts", "tollkeeper.alerts", "app", "Alerts, notifications and silences."),
-    LazyCommand("abuse", "tollkeeper.abuse", "app", "Incidents of misused keys: floods, probing, harvesting, sharing."),
+    LazyCommand(
+        "abuse", "tollkeeper.abuse", "app", "Abuse incidents: floods, probing, harvesting of answers, shared keys."
+    ),
     LazyCommand(
         "books",
         "tollkeeper.books",

@@ -50,7 +50,7 @@ def export_command(
         bool, typer.Option("--gpu/--usage", help="Export GPU cost split over tenants instead of priced usage.")
     ] = False,
     idle: Annotated[
-        str, typer.Option(help="With --gpu: who pays for idle GPU time, as in `tollkeeper gpu cost`.")
+        str, typer.Option(help="With --gpu: who pays for idle GPU time; see `tollkeeper gpu cost --help`.")
     ] = "use",
     issuer: Issuer = "Tollkeeper",
     tenant: Tenant = "",

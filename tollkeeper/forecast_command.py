@@ -49,7 +49,7 @@ def anomalies_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """List tenants with unusual spending on a day, by cause: volume, mix, cache or price."""
+    """List tenants with unusual spending on a day, by cause: volume, model mix, cache or price."""
     from analytics.anomaly.spend import anomalies_on  # here, as above
 
     with one_line_errors():

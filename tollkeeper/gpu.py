@@ -68,7 +68,12 @@ def cost(
     end: To = "",
     hours: Hours = 1,
     tz: TimeZone = UTC_NAME,
-    idle: Annotated[str, typer.Option(help=f"Who pays for idle time: {', '.join(IDLE_POLICIES)}.")] = "platform",
+    idle: Annotated[
+        str,
+        typer.Option(
+            help=f"Who pays for idle time: {', '.join(IDLE_POLICIES)} (the last three: tenants in that proportion)."
+        ),
+    ] = "platform",
     reserve: Annotated[
         list[str] | None, typer.Option(help="A tenant's share of the GPUs, such as acme=0.4; repeat for more.")
     ] = None,
@@ -76,7 +81,7 @@ def cost(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the cost of the GPUs by line and tenant, at the rates valid at the time (`tollkeeper rates`)."""
+    """Show the cost of GPU time by category and tenant, at the rates valid at the time (`tollkeeper rates`)."""
     with one_line_errors():
         policy, reserved = idle_policy(idle), _reserved(reserve or [])
         if bool(reserved) != (policy == "reservation"):

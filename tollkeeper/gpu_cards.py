@@ -97,7 +97,7 @@ def compare_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare your cost per million tokens with a provider's price for the same mix: host or buy."""
+    """Compare your cost per million tokens with a provider's price for the same mix of tokens."""
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         period = _whole_hours(now, last)

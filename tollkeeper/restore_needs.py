@@ -66,9 +66,7 @@ def settings_of(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
-    """Return what must be put back before a restore: secrets, and chains that vouch for the control database's
-    audit.
-    """
+    """Return what must be put back before a restore: secrets, and the chains that sign the database's audit log."""
     secrets = SecretFiles(data / "secrets")
     rows = {table: archived.rows for table, archived in control.tables.items()}
     if rows.get(KNOWN_SECRETS):
@@ -89,7 +87,7 @@ def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
 
 
 def begun_in(backup: Path) -> dict[str, str]:
-    """Return the audit chains that a backup's control database names, but those that were accepted to be gone."""
+    """Return the audit chains in a backup's control database, except those whose loss was accepted."""
     begun: dict[str, str] = {}
     for row in sorted(_rows(backup / "control" / "audit.jsonl"), key=lambda row: int(row["id"])):
         if row["action"] == WITNESS_BEGINS:

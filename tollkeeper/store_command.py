@@ -30,7 +30,7 @@ def check(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check the store: damage, missing numbers, wrong rollups, unaccounted tokens; also journals and spools.
+    """Check the store: damage, missing records, wrong rollups, unaccounted tokens; also journals and spools.
 
     Prints one line for each finding. Status 1 if there is any.
     """
@@ -148,7 +148,7 @@ def _print(report: CheckReport) -> None:
         typer.echo(finding.line())
     if not report.findings:
         typer.echo(
-            "no problems: no damage, no missing numbers, rollups match, all tokens and GPU time are accounted for"
+            "no problems: no damage, no missing records, rollups match, all tokens and GPU time are accounted for"
         )
 
 

@@ -72,7 +72,7 @@ class Incident:
         )
 
     def ended(self) -> "Incident":
-        """End it."""
+        """Return the incident, ended."""
         return replace(self, is_open=False)
 
     def is_quiet(self, now_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""Text that is not meant to be read by people: base64 and hexadecimal digits that decode to words."""
+"""Hidden text: base64 and hexadecimal digits that decode to words."""
 
 import base64
 import binascii

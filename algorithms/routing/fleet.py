@@ -182,7 +182,7 @@ class Fleet:
             self._settle(replica, hold, is_computed=is_computed)
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Return what GET /ready shows."""
+        """Return the state that GET /ready shows."""
         return {
             "policy": self.policy_name,
             "decisions": self.decisions,

@@ -220,7 +220,7 @@ class Replica:
         self._settle()
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Return what GET /ready shows of it."""
+        """Return the state that GET /ready shows."""
         return {
             "running": self.running,
             "waiting_for_prompts": len(self.prefilling),

@@ -66,9 +66,8 @@ def issue_invoice(
         "invoice",
         invoice,
         zone,
-        month,
         taxes,
-        version=version,
+        _About(month, version),
         due=due,
         net_by_month=net_by_month,
     )
@@ -85,13 +84,10 @@ def issue_cancellation(
         "cancellation",
         _note(issued, zone, f"invoice {issued.number} is cancelled", -issued.subtotal, -pico_usd(issued.net_usd)),
         zone,
-        issued.month,
         taxes,
-        version=issued.version,
+        _About(issued.month, issued.version, issued.number, reason=reason),
         due=None,
         net_by_month={month: -pico_usd(Decimal(amount)) for month, amount in issued.net_by_month.items()},
-        corrects=issued.number,
-        reason=reason,
     )
 
 
@@ -111,14 +107,10 @@ def issue_credit_note(
         "credit_note",
         note,
         zone,
-        month,
         _taxes(note.payable, percents),
-        version=1,
+        _About(month, corrects=issued.number, adjustment=row.id, reason=row.reason),
         due=None,
         net_by_month={month: amount},
-        corrects=issued.number,
-        adjustment=row.id,
-        reason=row.reason,
     )
 
 
@@ -188,21 +180,28 @@ def _note(issued: BookDocument, zone: ZoneInfo, name: str, part: Decimal, net_pi
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a document is about: a month's invoice of a version, and for notes which invoice they correct, and why."""
+
+    month: str
+    version: int = 1
+    corrects: str = ""
+    adjustment: str = ""
+    reason: str = ""
+
+
 def _issue(
     session: Session,
     author: Author,
     kind: DocumentKind,
     invoice: Invoice,
     zone: ZoneInfo,
-    month: str,
     taxes: Taxes,
+    about: _About,
     *,
-    version: int,
     due: datetime | None,
     net_by_month: Mapping[str, int],
-    corrects: str = "",
-    adjustment: str = "",
-    reason: str = "",
 ) -> BookDocument:
     issued_on = author.at.astimezone(zone).date()
     issue = Issue(
@@ -214,17 +213,17 @@ def _issue(
         buyer=party_of(session, invoice.tenant),
         purchase_order=profile_of(session, invoice.tenant).purchase_order,
         taxes=taxes,
-        version=version,
-        corrects=corrects,
-        reason=reason,
+        version=about.version,
+        corrects=about.corrects,
+        reason=about.reason,
     )
     pages = _pages(invoice, zone, issue)
     new = NewDocument(
         number=issue.number,
         kind=kind,
         tenant=invoice.tenant,
-        month=month,
-        version=version,
+        month=about.month,
+        version=about.version,
         issued_at=author.at,
         due_at=due,
         currency=invoice.currency,
@@ -237,9 +236,9 @@ def _issue(
         payable=invoice.payable + issue.tax,
         html=pages.html,
         pdf=pages.pdf,
-        corrects=corrects,
-        adjustment=adjustment,
-        reason=reason,
+        corrects=about.corrects,
+        adjustment=about.adjustment,
+        reason=about.reason,
         terms=invoice.adjustments,
     )
     return write_document(session, author, new)

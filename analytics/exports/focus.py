@@ -336,7 +336,7 @@ def _price_details(charge: Charge) -> str | None:
 
 
 def _measure(meter: str) -> tuple[str, int]:
-    """Return what usage is priced by, as FOCUS writes it, and how much of it one is."""
+    """Return the pricing unit of usage in FOCUS's words, and the quantity of one unit."""
     word, each = ("request", 1) if meter in (REQUEST, UNKNOWN_USAGE) else unit_of(meter)
     return f"{word.title()}s" if word else _MTOK, each
 
@@ -352,7 +352,7 @@ def _by_unit(price: Decimal, quantity: Decimal, measure: str) -> Row:
 
 
 def _listed(charge: Charge) -> Row:
-    """Return what usage would cost by the general card, if a tenant's own card priced it."""
+    """Return the list price and list cost by the general card, if a tenant's own card priced the usage."""
     if charge.list_unit_pico_usd is None or charge.unit_pico_usd is None:
         return {}
     unit = usd(charge.list_unit_pico_usd * _measure(charge.meter)[1])
@@ -360,7 +360,7 @@ def _listed(charge: Charge) -> Row:
 
 
 def _whole(amount: Decimal) -> Row:
-    """Price what has no price by the token in units of one USD: FOCUS lets no usage be without a unit price."""
+    """Price amounts without a price per token in units of one USD: FOCUS requires a unit price for all usage."""
     return {**_by_unit(Decimal(1), amount, "Units"), "PricingCategory": "Other"}
 
 

@@ -40,10 +40,10 @@ class Standard:
 class CostVariance:
     """Actual minus standard cost in pico-USD; above 0 the platform has paid more than it charged.
 
-    `co_tenancy`: the requests took more (or less) GPU time than the card's rates say, as batches shared weights and
-    steps worse or better than when it was fitted. `idle`: idleness and what else was in vain cost more than was planned
-    for the given number of hours. `volume`: fewer tokens than planned bore the planned idleness. `cache`: more of the
-    input came from a cache than when the card was fitted, and bore less of it. The four sum to `total`.
+    `co_tenancy`: the requests took more (or less) GPU time than the card's rates say, because batches shared weights
+    and steps worse or better than when it was fitted. `idle`: idle and wasted time cost more than planned for these
+    hours. `volume`: the planned idle time was spread over fewer tokens than planned. `cache`: more of the input came
+    from a cache than when the card was fitted, and bore less of the planned idle time. The four sum to `total`.
     """
 
     model: str

@@ -115,8 +115,8 @@ def _group(
     row: dict[str, object], question: CostQuestion, thresholds: Sequence[int], changes: Sequence[int]
 ) -> UsageGroup:
     shape = number_of(row["shape"])
-    tier, segment = shape >> 24 & 0xFFF, shape >> 36
-    has_input, has_output, needs_no_output, has_units = (bool(shape & 1 << bit) for bit in (15, 16, 17, 22))
+    tier, segment, kinds = shape >> 8 & 0xFFF, shape >> 20 & 0xFFFFF, shape >> 40
+    has_input, has_output, needs_no_output, has_units = (bool(shape & 1 << bit) for bit in (0, 1, 2, 7))
     at = moment_in(segment, question, changes)
     return UsageGroup(
         tenant=text_of(row["tenant_label"]),
@@ -130,12 +130,12 @@ def _group(
         period_start=number_of(row["period_start"]),
         at=at,
         input_tokens=None if not has_input else thresholds[tier - 1] + 1 if tier else 0,
-        used=tuple(leaf for bit, leaf in enumerate(LEAVES) if shape & 1 << bit),
+        used=tuple(leaf for bit, leaf in enumerate(LEAVES) if kinds & 1 << bit),
         is_billable=has_units or (has_input and (has_output or needs_no_output)),
-        is_engine=bool(shape & 1 << 18),
-        is_kept_answer=bool(shape & 1 << 19),
-        is_batch=bool(shape & 1 << 20),
-        is_estimated=bool(shape & 1 << 21),
+        is_engine=bool(shape & 1 << 3),
+        is_kept_answer=bool(shape & 1 << 4),
+        is_batch=bool(shape & 1 << 5),
+        is_estimated=bool(shape & 1 << 6),
         state=text_of(row["state_label"]),
         unpriced_leaves=tuple(filter(None, text_of(row["unpriced_labels"]).split(","))),
         requests=number_of(row["request_count"]),

@@ -35,9 +35,7 @@ FROM
         unpriced_output_tokens, untold_requests, usage_unknown_requests, gpu_ns, failed_requests,
         partly_unpriced_requests, estimated_requests, estimated_usd
     FROM {days:Identifier}
-    WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
-        AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
-        AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
+    WHERE {{whole_days}}
         AND {{of_whom}}
     UNION ALL
     SELECT
@@ -46,11 +44,7 @@ FROM
         unpriced_output_tokens, untold_requests, usage_unknown_requests, gpu_ns, failed_requests,
         partly_unpriced_requests, estimated_requests, estimated_usd
     FROM {rollup:Identifier}
-    WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
-        AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
-        AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32})
-        AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
-            OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
+    WHERE {{beside_whole_days}}
         AND {{of_whom}}
 )
 GROUP BY tenant_label, team_label, project_label, model_label, period_start

@@ -11,9 +11,7 @@ FROM
 (
     SELECT toUnixTimestamp(toDateTime(bucket, 'UTC')) AS at, outcome AS outcome_label, sum(requests) AS request_part
     FROM {days:Identifier}
-    WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
-        AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
-        AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
+    WHERE {{whole_days}}
         AND {{of_whom}}
         AND ({outcome:Nullable(String)} IS NULL OR outcome = {outcome:Nullable(String)})
     GROUP BY at, outcome_label

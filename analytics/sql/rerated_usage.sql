@@ -98,7 +98,7 @@ FROM
                     count_method = 'estimate' AS is_estimated,
                     cost_usd,
                     {{leaf_counts}} AS tokens,
-                    toUInt16({{leaf_bits}}) AS used_kinds,
+                    {{leaf_bits}} AS used_kinds,
                     {{price_class}}
                 FROM requests
                 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
@@ -128,8 +128,8 @@ FROM
                     class.7 AS tier_number,
                     class.8 AS segment,
                     class.9 AS class_number,
-                    toUInt16(arraySum(
-                        (rate, place) -> if(rate < 0, bitShiftLeft(toUInt16(1), place - 1), 0),
+                    toUInt64(arraySum(
+                        (rate, place) -> if(rate < 0, bitShiftLeft(toUInt64(1), place - 1), 0),
                         class.10,
                         arrayEnumerate(class.10)
                     )) AS kinds_without,

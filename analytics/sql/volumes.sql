@@ -54,20 +54,14 @@ FROM
             tenant, model, outcome, requests, streamed_requests, no_price_requests, usage_unknown_requests,
             failed_requests, input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
         FROM {days:Identifier}
-        WHERE toDateTime(bucket, 'UTC') >= toDateTime({first_day:UInt32}, 'UTC')
-            AND toDateTime(bucket, 'UTC') < toDateTime({end_day:UInt32}, 'UTC')
-            AND {first_day:UInt32} < {end_day:UInt32} -- else nothing is read, here as below
+        WHERE {{whole_days}}
             AND {{of_whom}}
         UNION ALL
         SELECT
             tenant, model, outcome, requests, streamed_requests, no_price_requests, usage_unknown_requests,
             failed_requests, input_tokens, cached_input_tokens, output_tokens, cost_usd, ttft_count, gap_count
         FROM {rollup:Identifier}
-        WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
-            AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
-            AND ({start:UInt32} < {first_day:UInt32} OR {end:UInt32} > {end_day:UInt32})
-            AND (toDateTime(bucket, 'UTC') < toDateTime({first_day:UInt32}, 'UTC')
-                OR toDateTime(bucket, 'UTC') >= toDateTime({end_day:UInt32}, 'UTC'))
+        WHERE {{beside_whole_days}}
             AND {{of_whom}}
     )
     GROUP BY tenant, model

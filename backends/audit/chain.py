@@ -1,7 +1,7 @@
-"""Writes one chain: appended by one process, one `write()` an entry, into files that only grow.
+"""Writes one chain: appended by one process, one `write()` per entry, into files that only grow.
 
-What a process finds when it opens the chain is never changed: a torn end stays where it is, and the next segment's
-first entry names it, as it names entries that the last checkpoint knew of and that are gone.
+A process never changes what it finds when it opens the chain: a torn end stays, and the first entry of the next segment
+names it, as it names missing entries that the last checkpoint covered.
 """
 
 import contextlib
@@ -109,9 +109,9 @@ class AuditChain:
         return self.append_each(kind, (facts,)) == 1
 
     def append_each(self, kind: str, each: Sequence[Facts]) -> int:
-        """Write entries by one `write()`, in their order; return how many. The others are counted as missed.
+        """Write entries by one `write()`, in order; return how many were written. The others are counted as missed.
 
-        A checkpoint comes as soon as with single entries.
+        Checkpoints are written as for single entries.
         """
         done = 0
         while done < len(each):
@@ -128,9 +128,9 @@ class AuditChain:
         return done
 
     def tend(self) -> None:
-        """Do what is due by time: a checkpoint, a new segment, another try after a failure. Call it every second.
+        """Do what is due by time: a checkpoint, a new segment, another attempt after a failure. Call it every second.
 
-        Where the segment was removed, nothing is written any more: the chain is broken until a process opens it again.
+        If the segment was removed, nothing more is written: the chain is broken until a process opens it again.
         """
         now = self._now_ns()
         if self._is_gone or os.fstat(self._descriptor).st_nlink == 0:
@@ -146,7 +146,7 @@ class AuditChain:
             self.rotate()
 
     def checkpoint(self) -> bool:
-        """Sign everything up to here, and keep a copy of the signature beside the chain. False if that failed."""
+        """Sign everything up to here, and store a copy of the signature beside it. Return False if that failed."""
         at_ns = self._now_ns()
         seq = self._seq + 1
         signature = self._signer.sign(signed_text(self._chain, seq, self._prev, at_ns))
@@ -183,7 +183,7 @@ class AuditChain:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Sign what is there and let go of the directory."""
+        """Sign what is there and close the directory."""
         if self._unsigned:
             self.checkpoint()
         self._unsynced.append(self._descriptor)
@@ -207,7 +207,7 @@ class AuditChain:
             raise OSError(0, "its first entry cannot be written")
 
     def _open(self) -> bool:
-        """Write the entry that a segment begins with behind a torn end; nothing else is written before it."""
+        """Write the opening entry of a segment behind a torn end; nothing else is written before it."""
         opening = self._opening
         if opening is None:
             return True
@@ -223,7 +223,7 @@ class AuditChain:
         return self._put_each(kind, (facts,)) == 1
 
     def _put_each(self, kind: str, each: Sequence[Facts]) -> int:
-        """Write entries behind each other; return how many are whole."""
+        """Write entries one after another; return how many are complete."""
         if self._opening is not None and not self._open():
             return 0
         entries: list[tuple[str, bytes]] = []
@@ -249,7 +249,7 @@ class AuditChain:
         return done
 
     def _note_written(self, entries: Sequence[tuple[str, bytes]], written: int) -> int:
-        """Note the entries that are whole in what the disk took; return how many that are."""
+        """Record the entries that were written completely; return their number."""
         done = 0
         for digest, line in entries:
             written -= len(line)
@@ -264,7 +264,7 @@ class AuditChain:
         return done
 
     def _leave_torn(self, torn: bytes, facts: Facts) -> None:
-        """Go on in a new segment behind a part of an entry, which is named there as after a crash."""
+        """Continue in a new segment behind a partial entry, which is named there as after a crash."""
         left = self._segment
         following = self._open_segment(self._seq + 1)
         os.close(self._descriptor)
@@ -286,7 +286,7 @@ class AuditChain:
         self._broken_at_ns = self._now_ns()
 
     def _open_segment(self, first_seq: int) -> tuple[int, str]:
-        """Create a new file. Where there is one with that number, it holds no whole entry, and stays as it is."""
+        """Create a new file. An existing one with that number contains no complete entry, and stays."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for attempt in range(MOST_ATTEMPTS):
             name = segment_name(first_seq, attempt)

@@ -1,4 +1,4 @@
-"""Finds where a chain ends, without changing anything: what was last written whole, and what was not."""
+"""Finds the end of a chain without changing anything: the last complete entry, and what follows it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ class ChainEnd:
 
 
 class StubLine(msgspec.Struct, frozen=True, gc=False):
-    """What stands for segments that were cut: where the rest goes on, signed."""
+    """Stands for segments that were cut: where the rest continues, signed."""
 
     chain: str
     at_ns: int
@@ -46,9 +46,9 @@ class StubLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
-    """Return the end of a directory's chain; of an empty one, the beginning of a new chain.
+    """Return the end of a directory's chain; for an empty one, the start of a new chain.
 
-    Raises ConfigurationError if the last segment cannot be understood: it is for a person to look at.
+    Raises ConfigurationError if the last segment cannot be interpreted: a person must examine it.
     """
     place = DirectoryPlace(directory)
     segments = place.segments()
@@ -106,7 +106,7 @@ def _head_of(place: DirectoryPlace) -> tuple[CheckpointLine, str] | None:
 
 
 def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | None:
-    """Return the number and the hash of the last whole entry."""
+    """Return the number and the hash of the last complete entry."""
     for segment in reversed(segments):
         found: bytes = b""
         for line in place.lines(segment):
@@ -130,7 +130,7 @@ def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | No
 
 
 def _torn_of(place: DirectoryPlace, segments: list[str]) -> tuple[TornEnd, ...]:
-    """Return what stands behind the last whole entry, in the last segments."""
+    """Return what follows the last complete entry, in the last segments."""
     found: list[TornEnd] = []
     for segment in reversed(segments):
         has_entry, last = False, b""

@@ -1,4 +1,4 @@
-"""Copies chains into a backup while they are written, and puts them back beside what is written then."""
+"""Copies chains into a backup while they are written, and restores them beside the chains written since."""
 
 import os
 import shutil
@@ -28,9 +28,9 @@ def copy_chains(root: Path, to: Path) -> list[str]:
 
 
 def restore_chains(backup: Path, root: Path, when: str) -> list[str]:
-    """Put a backup's chains beside those that are written here, as NAME.restored-WHEN; return their new names.
+    """Restore a backup's chains beside those that are written here, as NAME.restored-WHEN; return their new names.
 
-    Nobody goes on writing them: a sink may have more of them than the backup has, and would have two continuations.
+    Restored chains are not continued: a sink may have more of them than the backup, and would have two continuations.
     Raises OSError.
     """
     names = []
@@ -66,7 +66,7 @@ def _copy_chain(place: DirectoryPlace, copy: Path) -> None:
 
 
 def _newer_head(head: bytes, copy: DirectoryPlace) -> bytes:
-    """Return the last checkpoint of a copy where it is behind the head that was read first, else that head."""
+    """Return the last checkpoint of a copy if it is older than the head that was read first, else that head."""
     for segment in reversed(copy.segments()):
         newest = b""
         for line in copy.lines(segment):

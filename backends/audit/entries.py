@@ -1,7 +1,7 @@
 """The format of a line in an audit chain: a hash, and canonical JSON with the previous line's hash.
 
-A line is `HASH {"prev":"HASH","seq":N,"kind":"KIND",...}`: the hash is SHA-256 of everything after the blank, in 64
-lower-case hexadecimal digits. The bytes are the canonical form: a line is hashed, kept, copied and exported as it was
+A line is `HASH {"prev":"HASH","seq":N,"kind":"KIND",...}`: the hash is SHA-256 of everything after the space, in 64
+lower-case hexadecimal digits. The bytes are the canonical form: a line is hashed, stored, copied and exported as it was
 first written, and never encoded again.
 """
 
@@ -49,7 +49,7 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ControlFacts(msgspec.Struct, frozen=True, gc=False):
-    """That an entry of the control database's audit was there: its number in the chain there, and its hash."""
+    """Confirms an entry of the control database's audit log: its number in the chain there, and its hash."""
 
     at_ns: int
     entry: int
@@ -57,7 +57,7 @@ class ControlFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TornEnd(msgspec.Struct, frozen=True, gc=False):
-    """What stands at a segment's end and is not a whole entry: it stays there for good."""
+    """The incomplete entry at a segment's end, which stays there."""
 
     segment: str
     size: int  # bytes
@@ -70,7 +70,7 @@ class TornEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenedFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process has begun to write, or goes on in a new file. What it found wrong is named, and left as it was."""
+    """A process has started to write, or continues in a new file. Faults it found are named and left unchanged."""
 
     at_ns: int
     chain: str
@@ -87,14 +87,16 @@ class GapFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndHere(msgspec.Struct, frozen=True, gc=False):
-    """That a chain, of which a sink has more, ends here with its entry `last`; 0: nothing of it is here."""
+    """A chain of which a sink has more ends here with its entry `last`; 0: nothing of it is here."""
 
     chain: str
     last: int
 
 
 class AcceptedFacts(msgspec.Struct, frozen=True, gc=False):
-    """Someone says that a backup was put back: what was vouched for behind what it had is not missed any more."""
+    """A person confirms that a backup was restored: entries confirmed after the backup are no longer reported as
+    missing.
+    """
 
     at_ns: int
     actor: str
@@ -106,7 +108,7 @@ class AcceptedFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True, gc=False):
-    """A signature over everything up to here: `prev` stands for all entries before."""
+    """A signature over everything up to here: `prev` covers all entries before."""
 
     at_ns: int
     chain: str
@@ -115,7 +117,7 @@ class CheckpointFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntryHead(msgspec.Struct, frozen=True, gc=False):
-    """What all lines say."""
+    """The fields of all lines."""
 
     prev: str
     seq: int
@@ -170,7 +172,7 @@ def line_of(prev: str, seq: int, kind: str, facts: Facts) -> tuple[str, bytes]:
 
 
 def is_chained(line: bytes, prev: bytes, seq: int) -> bool:
-    """Return whether a line, with its line end, is sound and the one that follows `prev`."""
+    """Return whether a line, with its line end, is valid and follows `prev`."""
     body = line[HASH_DIGITS + 1 : -1]
     return (
         line[:HASH_DIGITS] == _sha256(body).hexdigest().encode()
@@ -191,5 +193,5 @@ def body_of(line: bytes) -> bytes:
 
 
 def signed_text(chain: str, seq: int, prev: str, at_ns: int) -> bytes:
-    """Return what a checkpoint's signature is over."""
+    """Return the text that a checkpoint's signature covers."""
     return f"tollkeeper audit checkpoint 1\n{chain}\n{seq}\n{prev}\n{at_ns}\n".encode()

@@ -10,9 +10,9 @@ _MOST: Final = 2**63
 
 
 class EntryHashes(MutableMapping[int, str]):
-    """Hexadecimal SHA-256 by entry number, ascending; 40 bytes each. Any other text is kept too, as it is.
+    """Hexadecimal SHA-256 by entry number, ascending; 40 bytes each. Any other text is stored unchanged.
 
-    Adding what follows all before is quick; between others, it moves these.
+    Adding an entry at the end is fast; an insertion moves those after it.
     """
 
     def __init__(self, pairs: Iterable[tuple[int, str]] = ()) -> None:
@@ -58,7 +58,7 @@ class EntryHashes(MutableMapping[int, str]):
         return len(self._numbers)
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Yield numbers with their hashes, ascending: quicker than `items`, which looks each up."""
+        """Yield numbers with their hashes, ascending: faster than `items`, which looks each up."""
         for place, number in enumerate(self._numbers):
             yield number, self._at(place)
 

@@ -17,9 +17,9 @@ class _Moment(msgspec.Struct, frozen=True, gc=False):
 
 
 def export_chain(place: ChainPlace, since_ns: int, until_ns: int) -> Iterator[bytes]:
-    """Yield a chain's entries from a time (inclusive) to another (exclusive), as they stand, with `place` and `hash`.
+    """Yield a chain's entries from a time (inclusive) to another (exclusive), unchanged, with `place` and `hash`.
 
-    These are entries that `verify_chain` looks at: no segment from before a cut, and no torn end.
+    These are the entries that `verify_chain` reads: no segment from before a cut, and no torn end.
     """
     name = json.dumps(place.name).encode()
     for segment in kept_segments(place):

@@ -1,4 +1,4 @@
-"""Hashes of prompts and answers that nobody without the key can compare with guesses."""
+"""Keyed hashes of prompts and answers, which cannot be compared with guesses without the key."""
 
 import hmac
 from typing import Final
@@ -10,10 +10,10 @@ _DIGEST: Final = "sha256"
 
 
 class KeyedHash:
-    """HMAC-SHA-256 (RFC 2104) under a key of the installation's, another one for each tenant.
+    """HMAC-SHA-256 (RFC 2104) under a key of the installation's, with a different key for each tenant.
 
-    Without a key, a hash of "yes" is known to everybody; with one key for all, a tenant that could read entries would
-    see who else asked the same.
+    Without a key, everybody knows the hash of "yes"; with one key for all, a tenant that can read entries would see who
+    else sent the same text.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -22,7 +22,7 @@ class KeyedHash:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "KeyedHash":
-        """Accept the installation's key, made if there is none. Raises ConfigurationError."""
+        """Accept the installation's key, created if there is none. Raises ConfigurationError."""
         return cls(secrets.get_or_create(KEY_FILE).encode())
 
     def digest(self, tenant: str, what: bytes) -> str:
@@ -32,7 +32,7 @@ class KeyedHash:
         return begun.hexdigest()
 
     def begin(self, tenant: str) -> "hmac.HMAC":
-        """Return a hash that takes its text in pieces; the same as `digest` of all of it."""
+        """Return a hash that accepts its text in pieces; the same as `digest` of all of it."""
         begun = self._begun.get(tenant)
         if begun is None:
             key = hmac.digest(self._secret, tenant.encode(), _DIGEST)

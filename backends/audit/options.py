@@ -11,7 +11,7 @@ ROOT: Final = "audit"  # in the data directory; each chain has a folder in it
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What settings say. `sink`: s3://BUCKET/PREFIX or a directory; empty: none. `keep_days` 0: for ever."""
+    """The settings of the audit log. `sink`: s3://BUCKET/PREFIX or a directory; empty: none. `keep_days` 0: forever."""
 
     sink: str = ""
     sink_days: int = 400
@@ -24,5 +24,5 @@ class AuditOptions:
 
 
 def audit_root(data: Path) -> Path:
-    """Return the directory that holds an installation's chains."""
+    """Return the directory of an installation's chains."""
     return data / ROOT

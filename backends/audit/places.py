@@ -16,7 +16,7 @@ _SEGMENT: Final = re.compile(r"\d{20}\.\d{3}\.audit")
 
 
 class ChainPlace(Protocol):
-    """A place that holds a chain: a directory, or what a sink has of it."""
+    """A place with a chain: a directory, or a sink's copy."""
 
     name: str
 
@@ -72,12 +72,14 @@ class DirectoryPlace:
 
 
 def segment_name(first_seq: int, attempt: int = 0) -> str:
-    """Name a segment by its first entry. `attempt` tells apart those whose first entry was never written whole."""
+    """Return the name of a segment by its first entry. `attempt` distinguishes those whose first entry was never
+    completely written.
+    """
     return f"{first_seq:020}.{attempt:03}.audit"
 
 
 def first_seq_of(segment: str) -> int:
-    """Return the number of a segment's first entry, as its name says."""
+    """Return the number of a segment's first entry, from its name."""
     return int(segment[:20])
 
 
@@ -103,7 +105,7 @@ def chain_directories(root: Path) -> list[Path]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file in place as a whole, in place of what was there."""
+    """Replace a file atomically with new content."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Cuts what is old off a chain's beginning: whole segments, and a signed stub says where the rest goes on."""
+"""Removes the oldest segments of a chain; a signed stub states where the rest continues."""
 
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,11 @@ _VOUCHING: Final = tuple(f'"kind":"{kind}"'.encode() for kind in (KIND_CONTROL, 
 
 
 def cut_before(directory: Path, before_ns: int, signer: AuditSigner, now_ns: int) -> list[str]:
-    """Remove the finished segments whose last entry is older than a moment; return their names.
+    """Remove the finished segments whose last entry is older than a time; return their names.
 
-    Each ends with a checkpoint, or is kept with all that follow. The last segment is always kept, and so is what last
-    vouches for the control database: without it nothing would vouch for what was written there before. Raises
-    ConfigurationError where the chain does not verify: what is cut can never be looked at again.
+    Each removed segment ends with a checkpoint; otherwise it and all that follow are kept. The last segment is always
+    kept, and so is the one that last confirms the control database's audit log, which would otherwise be unconfirmed.
+    Raises ConfigurationError if the chain does not verify: removed entries can never be examined again.
     """
     place = DirectoryPlace(directory)
     wanted = _old_segments(place, before_ns)
@@ -65,7 +65,7 @@ def _old_segments(place: DirectoryPlace, before_ns: int) -> list[str]:
 
 
 def _last_vouching(place: DirectoryPlace, old: list[str]) -> int | None:
-    """Return which of the old segments last vouches for the control database; `None` if a later one does, or none."""
+    """Return which of the old segments last confirms the control database; `None` if a later one does, or none."""
     behind = place.segments()[len(old) :] if old else []
     if any(_vouches(place, segment) for segment in behind):
         return None

@@ -1,4 +1,4 @@
-"""A bucket with Object Lock: what is put there can be neither changed nor removed until its time is over."""
+"""A bucket with Object Lock: objects can be neither changed nor removed until their retention ends."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,9 +15,7 @@ class S3Sink:
     """
 
     def __init__(self, address: str, keep_days: int, endpoint: str = "", client: Any = None) -> None:
-        """Accept s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or where the bucket has no Object
-        Lock.
-        """
+        """Accept s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or if the bucket has no Object Lock."""
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._bucket, self._prefix = bucket, prefix.strip("/")
         self._keep = timedelta(days=keep_days)

@@ -10,9 +10,9 @@ from backends.audit.verification import ChainReport, Fault, verify_chain
 
 
 def ship_finished(directory: Path, folder: str, sink: Sink) -> list[str]:
-    """Send the segments that are finished and not in the sink yet; return their names. Blocks.
+    """Send the finished segments that are not in the sink yet; return their names. Blocks.
 
-    The last one is being written, or will be gone on behind. Raises Unavailable or OSError, as the sink does.
+    The last segment is still in use. Raises Unavailable or OSError, as the sink does.
     """
     place = DirectoryPlace(directory)
     known = set(sink.names(folder))
@@ -32,10 +32,10 @@ def verify_sink(
     first_kept: int,
     accepted: Mapping[str, int] | None = None,
 ) -> ChainReport:
-    """Verify what a sink has of a chain, and compare it with the chain here where that is given.
+    """Verify a sink's copy of a chain, and compare it with the local chain if that is given.
 
-    `first_kept` is the first entry that should still be here: what was cut before it, as signed, is not missed; nor is
-    what follows the entry with which the chain was `accepted` to end here, by chain.
+    `first_kept` is the first entry that should still be here: entries cut before it, as signed, are not missing; nor
+    are those after the entry with which the chain was `accepted` to end here, by chain.
     """
     place = SinkPlace(sink, folder)
     report = verify_chain(place, keys, is_part=True)

@@ -27,7 +27,7 @@ class AuditSigner:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "AuditSigner":
-        """Accept the installation's key, made if there is none. Raises ConfigurationError."""
+        """Accept the installation's key, created if there is none. Raises ConfigurationError."""
         return cls(_private_key(secrets.get_or_create(KEY_FILE)))
 
     def sign(self, text: bytes) -> str:
@@ -47,7 +47,7 @@ class AuditPublicKey:
 
     @property
     def pem(self) -> str:
-        """The key as PEM, for the one that verifies elsewhere."""
+        """Return the key as PEM, for verification elsewhere."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         return self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

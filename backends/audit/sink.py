@@ -1,4 +1,4 @@
-"""Where finished segments are kept out of the reach of the one that has this machine, and what they are told by."""
+"""Sinks for finished segments, outside the control of this machine's administrator."""
 
 import io
 import os
@@ -14,7 +14,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Sink(Protocol):
-    """Keeps files that cannot be changed for as long as they are to be kept. Calls block."""
+    """Stores files that cannot be changed until their retention ends. Calls block."""
 
     def folders(self) -> list[str]:
         """Return the folders there are: one for each chain."""
@@ -26,7 +26,7 @@ class Sink(Protocol):
         """Keep a file. One that is there already stays as it is."""
 
     def get(self, folder: str, name: str) -> bytes:
-        """Return a file as it was first kept."""
+        """Return a file as it was first stored."""
 
 
 class DirectorySink:
@@ -47,7 +47,7 @@ class DirectorySink:
         return sorted(filter(is_segment, os.listdir(place))) if place.is_dir() else []
 
     def put(self, folder: str, name: str, content: bytes) -> None:
-        """Keep a file, readable only and whole or not at all. Raises OSError."""
+        """Store a file, read-only and atomically. Raises OSError."""
         place = self.directory / folder
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = place / f".{name}.{os.getpid()}"
@@ -69,7 +69,7 @@ class DirectorySink:
 
 
 class SinkPlace:
-    """What a sink has of one chain, for the walk that verifies."""
+    """A sink's copy of one chain, for verification."""
 
     def __init__(self, sink: Sink, folder: str) -> None:
         self._sink = sink
@@ -89,7 +89,7 @@ class SinkPlace:
         return None
 
     def is_written(self) -> bool:
-        """Return False: nobody writes to a sink's chain in place."""
+        """Return False: a sink's chain is not written in place."""
         return False
 
 

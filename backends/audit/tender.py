@@ -22,7 +22,7 @@ _DAY_NS: Final = 86_400 * 1_000_000_000
 
 
 class ChainTender:
-    """Runs beside the writer, on its event loop; what blocks is done in a thread."""
+    """Runs beside the writer, on its event loop; blocking work is done in a thread."""
 
     def __init__(
         self, chain: AuditChain, signer: AuditSigner, options: AuditOptions, now_ns: Callable[[], int] = time.time_ns
@@ -37,7 +37,7 @@ class ChainTender:
         self.fault = ""  # why segments do not reach the sink, or are not cut
 
     async def run(self) -> None:
-        """Look every second, until cancelled."""
+        """Run the periodic work every second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await self.look()
@@ -59,7 +59,7 @@ class ChainTender:
         except (TollkeeperError, OSError) as error:
             fault = error.message if isinstance(error, TollkeeperError) else error.strerror or type(error).__name__
             if fault != self.fault:
-                _log.error("audit segments are not kept as told", extra={"reason": fault})
+                _log.error("audit segments cannot be shipped to the sink", extra={"reason": fault})
             self.fault = fault
         else:
             self.fault = ""

@@ -1,7 +1,7 @@
-"""Walks a chain from its beginning and finds the first entry that is not as it was written.
+"""Verifies a chain from its start and finds the first entry that was changed.
 
-Found are edits, deletions, insertions, duplicates and reorderings of entries and segments, and an end that was cut
-below the last checkpoint. Not found, without a sink: entries behind the last checkpoint that are gone, and a chain
+It detects edits, deletions, insertions, duplicates and reorderings of entries and segments, and an end that was cut
+before the last checkpoint. It does not detect, without a sink: missing entries after the last checkpoint, and a chain
 that was cut together with its head.
 """
 
@@ -43,7 +43,7 @@ _ACCEPTED: Final = KIND_ACCEPTED.encode()
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The first thing that is wrong: `entry` is the number of the first wrong entry, where it is one."""
+    """The first fault: `entry` is the number of the first wrong entry, if it concerns one."""
 
     place: str
     what: str
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(slots=True)
 class ChainReport:
-    """What was found of one chain. `notes` are about what the writers themselves have said was lost or torn."""
+    """The result for one chain. `notes` are losses and torn entries that the writers themselves have recorded."""
 
     place: str
     chain: str = ""
@@ -178,9 +178,7 @@ class _Walk:
         self._report.entries += count
 
     def _take_first(self, line: bytes, segment: str) -> bool:
-        """Remove and return the first entry of a chain, which says itself whose it is; of a part of one, whatever
-        stands there.
-        """
+        """Remove and return the first entry of a chain, which names the chain; of a part, its first entry."""
         if self._prev or self._chain:
             return False
         opening = _opening(line)
@@ -291,7 +289,7 @@ def _read_stub(place: ChainPlace) -> StubLine | None:
 
 
 def stub_text(stub: StubLine) -> bytes:
-    """Return what a stub's signature is over."""
+    """Return the text that a stub's signature covers."""
     facts = (stub.chain, stub.at_ns, stub.first_seq, stub.prev, stub.segments)
     return ("tollkeeper audit stub 1\n" + "\n".join(map(str, facts)) + "\n").encode()
 

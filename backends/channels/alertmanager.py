@@ -1,6 +1,7 @@
 """Prometheus Alertmanager's API v2: https://prometheus.io/docs/alerting/latest/alerts_api.
 
-Escalation, quiet hours and inhibition are Alertmanager's: every alert is one of its own, known again by its labels.
+Escalation, quiet hours and inhibition are Alertmanager's: each of our alerts is one of its alerts, identified by its
+labels.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A notice, what became of sending it, and what all senders are told."""
+"""A notification, the result of sending it, and the settings of all senders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is to be told. `id` stays the same over all attempts; `body` is as `alert_log.notice_body` gives it."""
+    """A notification. `id` stays the same over all attempts; `body` is the result of `alert_log.notice_body`."""
 
     id: str
     event: Event
@@ -23,10 +23,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an attempt: an empty `fault` is success.
+    """The result of an attempt: an empty `fault` is success.
 
-    `may_have_arrived`: the receiver was given all of it and did not say what it made of it. `is_final`: it said no for
-    good, and asking again would be the same.
+    `may_have_arrived`: the receiver got all of it and did not confirm it. `is_final`: it refused, and another attempt
+    would be the same.
     """
 
     fault: str = ""
@@ -49,7 +49,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """The server that mail is handed to. An empty `host` is none: mail cannot be sent."""
+    """The mail server. An empty `host`: mail cannot be sent."""
 
     host: str = ""
     port: int = 587
@@ -61,7 +61,7 @@ class MailServer:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """What senders are told: bounds, the operator's exceptions, secrets."""
+    """Settings of senders: bounds, the operator's exceptions, secrets."""
 
     timeout_seconds: float = 5.0
     inward: tuple[IPv4Network | IPv6Network, ...] = ()  # networks that may be called though they are not public

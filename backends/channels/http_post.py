@@ -1,4 +1,4 @@
-"""One POST to someone else's server: bounded in time, not redirected, not led inwards."""
+"""Sends one POST to an external server: bounded in time, without redirects and internal addresses."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class HttpPost:
-    """Posts JSON. One client is kept for all receivers; call `close` at the end."""
+    """Posts JSON. One client is used for all receivers; call `close` at the end."""
 
     def __init__(self, settings: ChannelSettings) -> None:
         self._settings = settings
@@ -28,7 +28,7 @@ class HttpPost:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
-        """Make one attempt within the bound, looking the host's name up included. Never raises."""
+        """Make one attempt within the time limit, including the name lookup. Never raises."""
         sent = False
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):  # over all of it: httpx's own is for each step

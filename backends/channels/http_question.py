@@ -1,4 +1,6 @@
-"""One question to someone else's server, and its answer: bounded in time and size, not redirected, not led inwards."""
+"""Sends one question to an external server and reads its answer: bounded in time and size, without redirects and
+internal addresses.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -15,10 +17,10 @@ _MOST_AT_ONCE: Final = 256
 
 
 class HttpQuestion:
-    """Asks over HTTP. One client is kept for all servers; call `close` at the end.
+    """Asks over HTTP. One client is used for all servers; call `close` at the end.
 
-    `setting` names what allows inward networks. Nothing is kept open between questions: connections are pooled by
-    address, and two servers of one address are not one server.
+    `setting` names what allows internal networks. No connection stays open between questions: connections are pooled by
+    address, and two servers at one address are not one server.
     """
 
     def __init__(self, inward: Sequence[Network], setting: str) -> None:

@@ -1,7 +1,7 @@
-"""Check addresses before a call: public ones, and networks that the operator allows.
+"""Checks addresses before a call: public ones, and networks that the operator allows.
 
-Who may write a webhook's URL could otherwise have this machine call what only it can reach: the store, a cloud's
-metadata service. A name is looked up once, and what was checked is what is called.
+Otherwise the author of a webhook's URL could make this machine call what only it can reach: the store, a cloud's
+metadata service. A name is looked up once, and the checked address is the one that is called.
 """
 
 import asyncio
@@ -40,13 +40,11 @@ NetworksText = Annotated[str, AfterValidator(_checked)]  # a setting that `read_
 
 
 class InwardAddress(Exception):
-    """A host leads to an address that must not be called; the message says which host and what to do."""
+    """A host resolves to an address that must not be called; the message says which host and what to do."""
 
 
 async def reachable_address(host: str, port: int, allowed: Sequence[Network]) -> str:
-    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError if
-    unknown.
-    """
+    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError if unknown."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     addresses = [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
@@ -72,7 +70,7 @@ def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
 
 
 def _meant(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 one stands for where it does: mapped, translated (NAT64) or 6to4."""
+    """Return the IPv4 address that an IPv6 one represents, if it does: mapped, translated (NAT64) or 6to4."""
     if isinstance(address, IPv4Address):
         return address
     if address in _TRANSLATED:

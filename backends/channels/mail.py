@@ -13,7 +13,7 @@ _MAX_SUBJECT = 150
 
 
 class Mail:
-    """Hands one message to the server. Times of the single steps are bounded; so is the whole attempt."""
+    """Sends one message to the server. The time of each step is bounded, and so is the whole attempt."""
 
     def __init__(self, server: MailServer, timeout_seconds: float) -> None:
         self._server = server
@@ -61,7 +61,7 @@ class Mail:
 
 
 def message_of(notice: Notice, sender: str, recipient: str) -> EmailMessage:
-    """Write the message. Its Message-ID is the notice's, the same in every attempt."""
+    """Return the message. Its Message-ID is the notification's, the same in every attempt."""
     message = EmailMessage()
     title = title_of(notice).replace("\n", " ").replace("\r", " ")
     message["Subject"] = title[:_MAX_SUBJECT]

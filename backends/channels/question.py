@@ -1,4 +1,4 @@
-"""A question to someone else's server, and what comes of it: the seam, without what it takes to ask."""
+"""The interface of questions to external servers, without the HTTP client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back: a body, or in words for an operator why there is none."""
+    """The answer: a body, or in words for an operator why there is none."""
 
     body: bytes = b""
     fault: str = ""

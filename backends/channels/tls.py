@@ -1,4 +1,4 @@
-"""The certificate authorities that every client of other people's servers trusts, read once in a process."""
+"""The certificate authorities that all clients of external servers trust, read once per process."""
 
 import ssl
 from functools import cache
@@ -8,7 +8,7 @@ import httpx
 
 @cache
 def trusted_authorities() -> ssl.SSLContext:
-    """Return the context for `verify`: httpx's own authorities, no files named by the environment.
+    """Return the context for `verify`: httpx's own authorities, without files named by the environment.
 
     Reading them takes 30 ms, and each `httpx.AsyncClient` would do it again.
     """

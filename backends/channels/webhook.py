@@ -15,7 +15,7 @@ class Webhook:
         self._secret = settings.webhook_secret
 
     async def send(self, notice: Notice, address: str) -> Outcome:
-        """Post the notice. The event id is the same in every attempt, so a receiver can drop what it has."""
+        """Post the notification. The event id is the same in every attempt, so a receiver can drop duplicates."""
         facts = {"id": notice.id, **{name: value for name, value in notice.body.items() if name != "ids"}}
         body = json.dumps(facts, separators=(",", ":")).encode()
         headers = {EVENT_ID_HEADER: notice.id, SIGNATURE_HEADER: signature_of(body, self._secret)}

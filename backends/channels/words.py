@@ -1,4 +1,4 @@
-"""A notice in words, for receivers that show text to people."""
+"""A notification in words, for receivers that show text to people."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ _MOST_TENANTS = 5
 
 
 def title_of(notice: Notice) -> str:
-    """Return one line: what happened, and of how many things."""
+    """Return one line: what happened, and to how many things."""
     if notice.event == "test":
         return "Test: this channel works"
     if notice.event == "report":
@@ -29,9 +29,9 @@ def title_of(notice: Notice) -> str:
 
 
 def lines_of(notice: Notice) -> list[str]:
-    """Return the details of one alert, or a line for each of several and one that says how many more there are.
+    """Return the details of one alert, or a line for each of several and the number of further ones.
 
-    Of a report, return its lines.
+    For a report, return its lines.
     """
     lines = notice.body.get("lines")
     if notice.event == "report" and isinstance(lines, list):
@@ -45,7 +45,7 @@ def lines_of(notice: Notice) -> list[str]:
 
 
 def details_of(alert: Mapping[str, object]) -> list[str]:
-    """Return what is known of an alert, a line each: condition, value and bound, since, affected, cause, links."""
+    """Return the details of an alert, one per line: condition, value, bound, start, affected tenants, cause, links."""
     value, bound = alert.get("value"), alert.get("bound")
     found = f"{value} (bound {bound})" if value and bound else value
     named = (
@@ -63,7 +63,7 @@ def details_of(alert: Mapping[str, object]) -> list[str]:
 
 
 def affected_text(alert: Mapping[str, object]) -> str:
-    """Name the tenants that are affected with their failed requests; the alert's own tenant if nobody counted."""
+    """Name the affected tenants with their failed requests; the alert's own tenant if nothing was counted."""
     affected = alert.get("affected")
     rows = [each for each in affected if isinstance(each, Mapping)] if isinstance(affected, list) else []
     if not rows:

@@ -32,7 +32,7 @@ _CHANGING: Final = (
 
 
 def write_incidents(session: Session, incidents: Sequence[Incident]) -> None:
-    """Write what gateways know of incidents; what is newer takes the place of what was there."""
+    """Write the state of incidents; newer states replace older ones."""
     insert: Any = insert_into(session, AbuseIncident)
     new = {name: insert.excluded[name] for name in _CHANGING}
     upsert = insert.on_conflict_do_update(index_elements=("id",), set_=new)
@@ -56,9 +56,9 @@ def list_incidents(
     before: str = "",
     limit: int = 100,
 ) -> list[Incident]:
-    """Return up to `limit` incidents, the latest begun first; `before`: those that sort after this id. Ids are in the
-    order of time. Of one that is open, nothing was heard for its window and five minutes: its gateway is gone, and it
-    counts as ended.
+    """Return up to `limit` incidents, latest start first; `before`: those that sort after this id. Ids are in the order
+    of time. An open incident without a report for its window and five minutes counts as ended, because its gateway no
+    longer runs.
     """
     wanted = select(AbuseIncident).order_by(AbuseIncident.id.desc())
     if tenant:

@@ -21,7 +21,7 @@ MAX_EMAIL: Final = 320  # RFC 3696, errata 1690
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user with their role. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it."""
+    """A user with a role, which covers everything if `tenant_id` is empty, else to that tenant, or one team of it."""
 
     user: User
     role: Role
@@ -31,7 +31,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class NewUser:
-    """An account to be made. `password_digest` is `None` for who signs in by an identity provider alone."""
+    """A new account. `password_digest` is `None` if the user signs in by an identity provider only."""
 
     email: str
     name: str
@@ -42,8 +42,8 @@ class NewUser:
 
 
 def create_user(session: Session, author: Author, granted_by: Role, new: NewUser) -> Account:
-    """Make an account. Raises PermissionDenied on a role above the author's own, InvalidRequest on a role that does not
-    go with what it reaches, NotFound on an unknown tenant or team, Conflict where the address has an account.
+    """Create an account. Raises PermissionDenied on a role above the author's own, InvalidRequest on a role that does
+    not match its scope, NotFound on an unknown tenant or team, Conflict if the address has an account.
     """
     user_id = f"usr_{uuid7(unix_ns(author.at)).hex}"
     email = plain_email(new.email)
@@ -78,7 +78,7 @@ def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit:
 
 
 def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
-    """Return an account by its id or e-mail address. Raises NotFound, also for one of another tenant than asked."""
+    """Return an account by its id or e-mail address. Raises NotFound, also if it belongs to another tenant."""
     by = User.email == user.strip().lower() if "@" in user else User.id == user
     wanted = select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)
     found = session.execute(wanted, execution_options={"populate_existing": True}).first()
@@ -100,8 +100,8 @@ def find_account(session: Session, email: str) -> Account | None:
 def grant_role(
     session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
 ) -> Account:
-    """Give an account another role in place of its own and return it. Keys that it made for itself end if it moves to
-    another tenant or team, whose they would go on to be. Raises as `create_user` does.
+    """Change an account's role and return the account. Its own keys end if it moves to another tenant or team, to which
+    they would then belong. Raises as `create_user` does.
     """
     entry, account = _begin_change_of(session, author, "user.grant", user)
     entry.subject = _subject(tenant_id, account.user.id)
@@ -128,9 +128,9 @@ def change_user(
     is_active: bool | None = None,
     password_digest: str | None = None,
 ) -> Account:
-    """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`.
+    """Set a password, or enable or disable an account; either ends all of its sessions. Raises as `grant_role`.
 
-    The tokens that it made are refused while it is kept out; the keys that it made for itself are revoked for good.
+    The tokens that it created are refused while it is disabled; its own keys are revoked permanently.
     """
     entry, account = _begin_change_of(session, author, "user.update", user)
     entry.detail = {"is_active": is_active, "password": password_digest is not None}
@@ -147,8 +147,8 @@ def change_user(
 
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
-    """Remove an account with its sessions and views, end the tokens and own keys it made, and return its id. Raises as
-    `grant_role` does.
+    """Remove an account with its sessions and views, end the tokens and own keys it created, and return its id. Raises
+    as `grant_role` does.
     """
     entry, account = _begin_change_of(session, author, "user.delete", user)
     check_grant(granted_by, account.role)
@@ -163,8 +163,8 @@ def delete_user(session: Session, author: Author, granted_by: Role, user: str) -
 
 
 def rename_user(session: Session, author: Author, user: str, email: str, name: str) -> Account:
-    """Set an account's e-mail address and name. Raises InvalidRequest on what is no address, Conflict where it has
-    another account, NotFound.
+    """Set an account's e-mail address and name. Raises InvalidRequest on an invalid address, Conflict if another
+    account has it, NotFound.
     """
     entry, account = _begin_change_of(session, author, "user.rename", user)
     address = plain_email(email)
@@ -178,7 +178,7 @@ def rename_user(session: Session, author: Author, user: str, email: str, name: s
 
 
 def plain_email(text: str) -> str:
-    """Return an address as accounts are found by: in small letters. Raises InvalidRequest on what is none."""
+    """Return an address in the form that identifies accounts: in lower case. Raises InvalidRequest if it is invalid."""
     email = text.strip().lower()
     local, at, domain = email.rpartition("@")
     if not at or not local or "." not in domain.strip(".") and domain != "localhost" or len(email) > MAX_EMAIL:

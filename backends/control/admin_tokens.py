@@ -1,4 +1,4 @@
-"""Tokens for the control plane's API: whose they are, what they reach, and until when. Only digests are kept."""
+"""Tokens for the control plane's API: owner, scope and expiry. Only digests are stored."""
 
 import hashlib
 from collections.abc import Collection, Sequence
@@ -42,9 +42,9 @@ _WITH_ACCOUNT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token to be made. It reaches everything where `tenant_id` is empty, else that tenant, or one team of it.
+    """A new token. It applies to everything if `tenant_id` is empty, else to that tenant, or one team of it.
 
-    `user_id` is the account that makes it, `parent_id` the token, empty for none; it ends with either.
+    `user_id` is the account that creates it, `parent_id` the token, empty for none; it ends with either.
     """
 
     name: str
@@ -70,7 +70,7 @@ def digest_of_token(token: str) -> bytes:
 
 
 def is_token_like(secret: str) -> bool:
-    """Return whether text has a token's form, so that nonsense costs no look-up."""
+    """Return whether text has a token's format, so that nonsense costs no lookup."""
     return secret.startswith(TOKEN_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(TOKEN_PREFIX))
 
 
@@ -79,10 +79,9 @@ def create_token(
 ) -> AdminToken:
     """Register a token under the digest of its secret, which the caller shows once and forgets.
 
-    It ends with its parent, if that ends and no earlier moment is stated. Raises PermissionDenied on a role above the
-    author's own; InvalidRequest on an end in the past or after its parent's, or a role that does not go with the
-    tenant and team; NotFound on an unknown tenant or team, and on another tenant than the one the
-    author is bound to.
+    It ends with its parent, unless an earlier time is stated. Raises PermissionDenied on a role above the author's own;
+    InvalidRequest on an end in the past or after its parent's, or a role that does not match the tenant and team;
+    NotFound on an unknown tenant or team, and on another tenant than the author is restricted to.
     """
     token_id = f"{TOKEN_ID_PREFIX}{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "token.create", _subject(new.tenant_id, token_id))
@@ -124,7 +123,7 @@ def list_tokens(
 
 
 def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str = "") -> ListedToken:
-    """Return a token. Raises NotFound, also for one of another tenant than asked."""
+    """Return a token. Raises NotFound, also if it belongs to another tenant."""
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
     if found is None or tenant_id not in ("", found[0].tenant_id):
         raise NotFound(
@@ -135,7 +134,7 @@ def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str 
 
 
 def revoke_token(session: Session, author: Author, granted_by: Role, token_id: str) -> ListedToken:
-    """End a token at once, for good, and those that were made with it; the first moment stands.
+    """Revoke a token permanently, and those that were created with it; an earlier revocation stays.
 
     Raises PermissionDenied as `create_token` does.
     """
@@ -152,7 +151,7 @@ def revoke_token(session: Session, author: Author, granted_by: Role, token_id: s
 
 
 def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[str]:
-    """End the tokens that an account made, as part of the change that removes it, and return their ids."""
+    """Revoke the tokens that an account created, as part of the change that removes it, and return their ids."""
     made = (AdminToken.user_id == user_id, AdminToken.revoked_at.is_(None))
     tokens = list(session.scalars(select(AdminToken).where(*made).order_by(AdminToken.id)))
     for token in tokens:
@@ -162,7 +161,7 @@ def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[s
 
 
 def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> AdminToken | None:
-    """Find the token of this secret; `None` if there is none that works at this moment."""
+    """Find the token of this secret; `None` if there is no valid one now."""
     digest = digest_of(secret, pepper).hex()
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.digest == digest)).first()
     if found is None or _listed(session, found[0], found[1], now).refused:
@@ -202,7 +201,7 @@ def _listed(session: Session, token: AdminToken, grant: RoleGrant | None, now: d
 
 
 def _end_of(session: Session, new: NewToken) -> datetime | None:
-    """Return when a new token ends: as stated, else with its parent. Raises InvalidRequest on a later moment."""
+    """Return when a new token ends: as stated, else with its parent. Raises InvalidRequest on a later time."""
     parent = session.get(AdminToken, new.parent_id) if new.parent_id else None
     latest = None if parent is None else parent.expires_at
     if latest is not None and new.expires_at is not None and new.expires_at > latest:
@@ -215,7 +214,7 @@ def _end_of(session: Session, new: NewToken) -> datetime | None:
 
 
 def _revoke_made_with(session: Session, parents: Sequence[str], at: datetime) -> list[str]:
-    """End the tokens that were made with tokens, and with those, and return their ids."""
+    """Revoke the tokens created with tokens, recursively, and return their ids."""
     ended: list[str] = []
     seen = set(parents)
     while parents:
@@ -241,7 +240,7 @@ def _subject(tenant_id: str, token_id: str) -> str:
 
 
 def check_grant(granted_by: Role, role: Role) -> None:
-    """Make sure that a role may give another, or take it away. Raises PermissionDenied on one above itself."""
+    """Verify that a role may grant or remove another. Raises PermissionDenied if that is above it."""
     if role not in _GRANTS[granted_by]:
         raise PermissionDenied(f"the role {granted_by.value!r} may not give or take the role {role.value!r}")
 

@@ -1,4 +1,4 @@
-"""The alerts that were raised: opened once, resolved once, each with its notices in the same transaction."""
+"""The raised alerts: opened once, resolved once, each with its notifications in the same transaction."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ AnyAlert = Alert | FreshAlert
 
 @dataclass(slots=True)
 class Settled:
-    """What a look at the rules changed: alerts opened and resolved, notices written."""
+    """The changes by one evaluation of the rules: alerts opened and resolved, notifications queued."""
 
     opened: int = 0
     resolved: int = 0
@@ -59,7 +59,7 @@ class _Notices:
     resolved: list[AnyAlert] = field(default_factory=list)
 
     def leave_out(self, rule: Rule, silences: Sequence[AlertSilence]) -> None:
-        """Leave out what is silenced; what is over is news to the one that was told of it."""
+        """Leave out silenced alerts; an end is sent only if its start was."""
         for name in ("firing", "escalated", "repeated"):
             kept = [alert for alert in getattr(self, name) if not _is_silenced(alert, rule, silences)]
             setattr(self, name, kept)
@@ -68,11 +68,11 @@ class _Notices:
 def settle_alerts(
     session: Session, found: Sequence[tuple[Rule, Sequence[Finding]]], now: datetime, quiet_rules: Iterable[str] = ()
 ) -> Settled:
-    """Bring the alerts of these rules to what was found of them, and write the notices that this makes.
+    """Update the alerts of these rules by their findings, and queue the resulting notifications.
 
-    Call it under a lease. A finding that is open stays the alert it is; one that is no longer found is resolved. One
-    that `ends_quietly` is raised once for its fingerprint, for good. `quiet_rules` are rules that are gone: their
-    alerts are resolved and nobody is told.
+    Call it under a lease. A finding with an open alert keeps it; an alert without a finding is resolved. A finding that
+    `ends_quietly` is raised once per fingerprint. `quiet_rules` are removed rules: their alerts are resolved without a
+    notification.
     """
     rules = [rule.id for rule, _ in found]
     gone = set(quiet_rules)
@@ -155,7 +155,7 @@ def _number(value: object) -> int:
 
 
 def _facts_of(rule: Rule, finding: Finding) -> dict[str, object]:
-    """Return what is kept of a finding beside its summary: empty words are left out."""
+    """Return the stored facts of a finding besides its summary, without empty texts."""
     said = {name: getattr(finding, name) for name in _WORDS if getattr(finding, name)}
     if finding.level:
         said[_URGENCY] = finding.level
@@ -222,9 +222,9 @@ def _write_notices(
 
 
 def _is_for(channel: AlertChannel, alert: AnyAlert, event: Event) -> bool:
-    """Return whether a channel takes alerts of that severity and tenant; empty lists take all.
+    """Return whether a channel accepts alerts of that severity and tenant; empty lists accept all.
 
-    The end of an alert is for every channel that took one of the severities that it was sent with.
+    The end of an alert is sent to every channel that accepts one of the severities that it was sent with.
     """
     severities, tenants = channel.severities or (), channel.tenants or ()
     now = {*_severities_of(alert), alert.severity} if event == "resolved" else {alert.severity}
@@ -240,7 +240,7 @@ def _severities_of(alert: AnyAlert) -> Sequence[str]:
 def notice_body(
     event: Event, rule: Rule, alerts: Sequence[AnyAlert], now: datetime, reason: str = ""
 ) -> dict[str, object]:
-    """Return what a notice says, for every channel: plain values, moments as ISO 8601 text in UTC.
+    """Return the content of a notification, for every channel: plain values, times as ISO 8601 text in UTC.
 
     `reason` is why it is sent: opened, escalated (more severe), repeated (still open), resolved.
     """
@@ -299,7 +299,7 @@ def _requests_link(alert: AnyAlert) -> str:
 def write_delivery(
     session: Session, channel: AlertChannel, event: Event, body: Mapping[str, object], now: datetime
 ) -> int:
-    """Put a notice in the outbox; 0 if the same one is there already, else 1."""
+    """Queue a notification; return 0 if the same one is queued already, else 1."""
     ids = body.get("ids")
     again = [str(body["at"])] if body.get("reason") in ("escalated", "repeated") else []
     named = "|".join([channel.id, event, *again, *(str(each) for each in (ids if isinstance(ids, list) else ()))])
@@ -322,7 +322,7 @@ def write_delivery(
 def list_alerts(
     session: Session, *, tenant: str = "", team: str = "", is_open: bool = False, before: str = "", limit: int = 100
 ) -> list[Alert]:
-    """Return up to `limit` alerts with ids below `before`, the latest first, about one tenant or team where named."""
+    """Return up to `limit` alerts with ids below `before`, latest first, of one tenant or team if named."""
     wanted = select(Alert).order_by(Alert.id.desc()).limit(limit)
     conditions = [Alert.tenant_id == tenant] if tenant else []
     conditions += [Alert.team_id == team] if team else []
@@ -332,9 +332,9 @@ def list_alerts(
 
 
 def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
-    """Record who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
+    """Record who has acknowledged an alert; the first one stays. The alert stays open while its condition holds.
 
-    Raises NotFound, also for an alert that is not about the author's tenant or team.
+    Raises NotFound, also for an alert that does not concern the author's tenant or team.
     """
     entry = begin_change(session, author, "alert.acknowledge", alert_id)
     alert = session.get(Alert, alert_id)
@@ -352,7 +352,7 @@ def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
 
 
 def open_rules(session: Session) -> set[str]:
-    """Return the ids of rules that have open alerts, also of those that are gone."""
+    """Return the ids of rules that have open alerts, including removed rules."""
     return set(session.scalars(select(Alert.rule_id).where(Alert.resolved_at.is_(None)).distinct()))
 
 

@@ -1,4 +1,4 @@
-"""Notices on their way: handed to one process at a time, tried again, and what became of each."""
+"""Queued notifications: each is delivered by one process at a time, retried, and its result recorded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _LATE: Final = "no answer came in time; whether it arrived is not known"
 
 @dataclass(frozen=True, slots=True)
 class DueNotice:
-    """A notice to be sent: read off the rows, so that nothing of the database is held meanwhile."""
+    """A notification to send, with the data of its rows, so that no database connection is held during the call."""
 
     id: str
     attempts: int
@@ -35,10 +35,10 @@ class DueNotice:
 
 
 def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[DueNotice]:
-    """Return notices that are to be sent now, the oldest first, and end those that cannot be.
+    """Return notifications that are due, oldest first, and give up those that cannot be sent.
 
-    A notice waits while an earlier one about the same alert is on its way to the same channel: nobody should hear of an
-    end before the beginning.
+    A notification waits while an earlier one about the same alert is being sent to the same channel: an end must not
+    arrive before the start.
     """
     if session.scalar(select(AlertDelivery.id).where(AlertDelivery.next_attempt_at <= now).limit(1)) is None:
         return []  # asked every second: what waits is read only where something is due
@@ -70,7 +70,7 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
 
 
 def claim_notice(session: Session, notice: DueNotice, now: datetime) -> bool:
-    """Reserve a notice for one attempt; False where another process took it since it was read."""
+    """Reserve a notification for one attempt; False if another process took it since it was read."""
     claimed = session.execute(
         update(AlertDelivery)
         .where(
@@ -95,10 +95,10 @@ def finish_notice(session: Session, notice_id: str, now: datetime) -> None:
 def fail_notice(
     session: Session, notice: DueNotice, fault: str, now: datetime, *, may_have_arrived: bool, is_final: bool
 ) -> str:
-    """Record why an attempt failed; return the state the notice is in.
+    """Record why an attempt failed; return the notification's new state.
 
-    It waits for another attempt, unless it may have arrived at a receiver that would not know it again, the receiver
-    said no for good, or a day has passed.
+    It is retried, unless it may have arrived at a receiver that cannot detect duplicates, the receiver refused it
+    permanently, or a day has passed.
     """
     row = session.get(AlertDelivery, notice.id)
     if row is None:

@@ -37,7 +37,7 @@ class NewRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """New values for a rule; `None` leaves one as it is. A rule keeps its kind and its tenant."""
+    """New values for a rule; `None` leaves one unchanged. A rule keeps its kind and its tenant."""
 
     settings: Mapping[str, object] | None = None
     channels: Sequence[str] | None = None
@@ -59,8 +59,8 @@ class NewSilence:
 def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
     """Add a rule.
 
-    Raises InvalidRequest on an unknown kind or setting, Conflict where the id is taken, NotFound on an unknown tenant
-    or channel, and on another tenant's than the author is bound to.
+    Raises InvalidRequest on an unknown kind or setting, Conflict if the id is in use, NotFound on an unknown tenant or
+    channel, and on another tenant than the author is restricted to.
     """
     entry = begin_change(session, author, "alert_rule.create", _subject(new.tenant, new.id))
     rule = Rule.of(new.id, new.kind, new.tenant, tuple(new.channels), new.settings)
@@ -120,10 +120,10 @@ def create_channel(
     tenants: Sequence[str] = (),
     report: str = "",
 ) -> AlertChannel:
-    """Add a channel; its address is kept sealed and in no audit entry. Raises as `create_rule` does.
+    """Add a channel; its address is stored encrypted and is in no audit entry. Raises as `create_rule` does.
 
-    It takes alerts of these `severities` and `tenants` only; empty: of all. `report` is how often it is sent what was
-    spent: day, week, month, or never.
+    It accepts alerts of these `severities` and `tenants` only; empty: all. `report` is the interval of cost reports:
+    day, week, month, or never.
     """
     begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
     known = check_channel(kind, address)
@@ -160,9 +160,9 @@ class ChannelChange:
 def update_channel(
     session: Session, author: Author, channel_id: str, change: ChannelChange, sealer: Sealer
 ) -> AlertChannel:
-    """Change a channel; its address is kept sealed and in no audit entry.
+    """Change a channel; its address is stored encrypted and is in no audit entry.
 
-    Raises NotFound, InvalidRequest on a wrong address.
+    Raises NotFound, InvalidRequest on an invalid address.
     """
     entry = begin_change(session, author, "alert_channel.update", channel_id)
     row = get_row(session, AlertChannel, channel_id, tenant=author.tenant_id)
@@ -248,7 +248,7 @@ def delete_row(session: Session, author: Author, table: type[RowT], row_id: str)
 
 @dataclass(frozen=True, slots=True)
 class LoadedRules:
-    """The active rules with when each was made, and why others could not be read, by id."""
+    """The active rules with their creation times, and why others could not be read, by id."""
 
     rules: list[tuple[Rule, datetime]]
     faults: dict[str, str]
@@ -257,7 +257,7 @@ class LoadedRules:
 def load_rules(session: Session) -> LoadedRules:
     """Return the active rules, and one for each budget that names channels.
 
-    One that cannot be read is left out and named in the faults; the others go on.
+    An unreadable one is left out and named in the faults; the others stay active.
     """
     loaded = LoadedRules([], {})
     for row in session.scalars(select(AlertRule).where(AlertRule.is_active).order_by(AlertRule.id)):
@@ -274,7 +274,7 @@ def load_rules(session: Session) -> LoadedRules:
 
 
 def _rule_of_budget(budget: Budget) -> Rule:
-    """Return the rule that a budget with channels stands for. Its id is not a slug, so no stored rule has it."""
+    """Return the rule that a budget with channels implies. Its id is not a slug, so no stored rule has it."""
     stated = Rule.of(budget.id, "budget_threshold", budget.tenant_id, tuple(budget.channels), {})
     return replace(stated, budget=budget.id)
 
@@ -292,7 +292,7 @@ def _rule_values(row: AlertRule) -> dict[str, object]:
 
 
 def check_channels(session: Session, author: Author, tenant: str, channels: Sequence[str]) -> None:
-    """Raise NotFound if a channel does not exist for what a tenant's rule or budget may notify."""
+    """Raise NotFound if a channel does not exist, or may not be notified by the tenant's rule or budget."""
     for channel in channels:
         found = session.get(AlertChannel, channel)
         # A tenant's alerts go to its own channels: a platform's may be read by other people.

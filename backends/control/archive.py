@@ -1,7 +1,7 @@
-"""The control database as files: one per table, a JSON line per row, the same from SQLite and from PostgreSQL.
+"""The control database as files: one per table, one JSON line per row, equal for SQLite and PostgreSQL.
 
-Tables are taken as the database describes them, not as the code declares them: a backup of an older revision is loaded
-as it was made, and migrated after that.
+Tables are read as the database describes them, not as the code declares them: a backup of an older revision is loaded
+as it was, and migrated afterwards.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _LOADED_AT_ONCE: Final = 1000
 
 
 class ControlCopyDiffers(TollkeeperError):
-    """A control database is not what was backed up. Nothing of it was kept."""
+    """A copy of a control database differs from the backup. Nothing of it was stored."""
 
     code = "copy_differs"
 
@@ -39,14 +39,14 @@ class ArchivedRows(msgspec.Struct, frozen=True):
 
 
 class ArchivedControl(msgspec.Struct, frozen=True):
-    """What an archive holds: the database at one revision of its schema."""
+    """The content of an archive: the database at one schema revision."""
 
     revision: str
     tables: dict[str, ArchivedRows]
 
 
 def write_control(database: ControlDatabase, directory: Path, say: Callable[[str], None]) -> ArchivedControl:
-    """Write every table into a directory, all as of one moment, while others write; a line each through `say`.
+    """Write every table into a directory, all as of one time, while others write; progress lines go to `say`.
 
     Raises ControlUnavailable, and ConfigurationError if it was never migrated or the directory cannot be written.
     """
@@ -81,10 +81,10 @@ def digest_control(database: ControlDatabase) -> dict[str, ArchivedRows]:
 def load_control(
     database: ControlDatabase, directory: Path, archived: ArchivedControl, say: Callable[[str], None]
 ) -> None:
-    """Fill an empty database at the archived revision, in one transaction, and prove each table equal.
+    """Fill an empty database at the archived revision, in one transaction, and verify that each table is equal.
 
-    A row that a migration itself makes (the revision's counter) gives way. Raises ControlCopyDiffers, and
-    ConfigurationError where the database holds more than that, or is at another revision.
+    A row that a migration creates (the revision counter) is replaced. Raises ControlCopyDiffers, and ConfigurationError
+    if the database contains more than that, or is at another revision.
     """
     if database.revision() != archived.revision:
         raise ConfigurationError(
@@ -121,7 +121,7 @@ def _all_lines(database: ControlDatabase) -> Iterator[tuple[str, list[str]]]:
 
 
 def _tables(connection: Connection) -> list[Table]:
-    """Return the tables, those that others refer to first."""
+    """Return the tables, referenced ones first."""
     found = MetaData()
     found.reflect(connection)
     return [table for table in found.sorted_tables if table.name != _HISTORY]
@@ -174,7 +174,7 @@ def _restored(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _raise_counters(connection: Connection, table: Table) -> None:
-    """Let PostgreSQL's counters go on after the highest number loaded: it has not drawn those itself."""
+    """Set PostgreSQL's sequences after the highest loaded numbers, which it did not generate itself."""
     for column in table.primary_key.columns:
         if isinstance(column.type, Integer):
             connection.execute(

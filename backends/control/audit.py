@@ -17,9 +17,9 @@ _OF_TENANTS: Final = (
 def list_audit(
     session: Session, *, tenant_id: str = "", action: str = "", before: int | None = None, limit: int = 100
 ) -> list[AuditEntry]:
-    """Return up to `limit` entries with ids below `before`, the latest first.
+    """Return up to `limit` entries with ids below `before`, latest first.
 
-    `tenant_id` keeps to what was done within a tenant; `action` to one ("key.revoke") or to a noun's ("key").
+    `tenant_id` restricts them to changes within a tenant; `action` to one ("key.revoke") or to a noun ("key").
     """
     wanted = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit)
     if before is not None:

@@ -1,8 +1,8 @@
-"""The control database's audit as a chain: each entry carries the hash of the one before it.
+"""The control database's audit log as a chain: each entry contains the hash of the previous one.
 
-Entries are chained as their transaction ends, under the lock that `begin_change` takes, so that the chain has the
-order of the numbers and concurrent writers wait for each other. What an entry is about may have to be erased; so the
-hash covers a salted hash of it, which stays, and the erasure's own entry says which entries it emptied.
+Entries are chained when their transaction ends, under the lock that `begin_change` takes, so that the chain has the
+order of the numbers and concurrent writers wait for each other. The content of an entry may have to be erased; so the
+hash covers a salted hash of the content, which stays, and the erasure's own entry names the entries that it emptied.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _UNREADABLE: Final = (*UNSOUND, DataError, OperationalError)
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """An entry as it lies in the database."""
+    """An entry as stored in the database."""
 
     id: int
     at: datetime
@@ -74,7 +74,7 @@ class RowFault:
 
 @dataclass(slots=True)
 class RowsReport:
-    """What was found in the database: how many entries, up to which, and what is wrong."""
+    """The result for the database: the number of entries, the last one, and the faults."""
 
     entries: int = 0
     last: int = 0
@@ -85,7 +85,7 @@ class RowsReport:
 
 
 def note_entry(session: Session, entry: AuditEntry) -> None:
-    """Have an entry chained when its transaction ends."""
+    """Chain an entry when its transaction ends."""
     session.info.setdefault(_PENDING, []).append(entry)
 
 
@@ -114,7 +114,7 @@ def drop_pending(session: Session) -> None:
 
 
 def facts_hash(salt: str, subject: str, detail: Mapping[str, object]) -> str:
-    """Return the hash of what an entry is about; without its salt, nobody can compare it with guesses."""
+    """Return the hash of an entry's content; without its salt, it cannot be compared with guesses."""
     return hashlib.sha256(_canonical([salt, subject, detail])).hexdigest()
 
 
@@ -128,8 +128,8 @@ def entry_hash(entry: int, at: datetime, actor: str, action: str, address: str, 
 def read_rows(session: Session, *, after: int | None = None) -> Iterator[AuditRow]:
     """Yield every row of the table, ordered by number; with `after`, only those with greater numbers.
 
-    No row is left out, whatever its number is and whether or not its values can be read: what others show of the
-    audit is a part of these.
+    No row is left out, whatever its number and whether or not its values can be read: all other views of the audit log
+    are a subset.
     """
     while True:
         wanted = select(AuditEntry.id).order_by(AuditEntry.id)
@@ -184,7 +184,7 @@ def _unreadable(number: object, what: str) -> AuditRow:
 
 
 def _raise_if_away(error: Exception) -> None:
-    """Raise the error again if it says nothing about a row: the database does not answer."""
+    """Raise the error again if it does not concern a row: the database does not answer."""
     if isinstance(error, OperationalError) and not _is_of_python(error.orig):
         raise error
 
@@ -195,7 +195,7 @@ def _is_of_python(error: BaseException | None) -> bool:
 
 
 def begun_chains(session: Session) -> set[str]:
-    """Return the names of the chains of files that the entries say vouch for them."""
+    """Return the names of the chains of files that confirm the database's entries, by the entries."""
     return set(session.scalars(select(AuditEntry.subject).where(AuditEntry.action == WITNESS_BEGINS)))
 
 

@@ -1,4 +1,4 @@
-"""Everything that says whether an installation's audit is as it was written: chains, the database, what a sink has."""
+"""Verification of an installation's whole audit log: chains, the database, and a sink's copies."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _GONE = (
 
 @dataclass(frozen=True, slots=True)
 class AuditFindings:
-    """What was looked at, and the first fault of each, if any."""
+    """What was verified, and the first fault of each, if any."""
 
     places: list[dict[str, Any]]
     faults: list[Fault]
@@ -44,10 +44,10 @@ def check_audit(
     *,
     is_shared: bool = False,
 ) -> AuditFindings:
-    """Verify all chains of a data directory, the database's, and what the sink has of them.
+    """Verify all chains of a data directory, the database's, and the sink's copies of them.
 
-    `is_shared`: others send to the sink as well, so that a chain there of which nothing is here is not missed. What
-    such a chain vouches for counts: another control plane has led, and its chain is in its own data directory.
+    `is_shared`: others use the sink as well, so a chain there that is not here is not missing. Its confirmations count:
+    another control plane has written it, in its own data directory.
     """
     reports = verify_chains(data, keys)
     in_sink: list[ChainReport] = []
@@ -75,7 +75,8 @@ def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
 
 @dataclass(frozen=True, slots=True)
 class Vouching:
-    """The database's entries beside what chains vouch for: `first_wrong` is the first that is gone or another one.
+    """Compares the database's entries with the chains' confirmations: `first_wrong` is the first missing or changed
+    one.
 
     `before` is the number and hash of the last entry before it, or of all if there is none; 0 for no entry.
     """
@@ -90,7 +91,7 @@ class Vouching:
 
     @property
     def fault(self) -> Fault | None:
-        """The first thing that is wrong with the database's entries."""
+        """Return the first fault of the database's entries."""
         if self.rows.fault is not None:
             return Fault(DATABASE, self.rows.fault.what, entry=self.rows.fault.entry)
         if self.first_wrong is None and self.missing is not None:
@@ -114,7 +115,7 @@ class Vouching:
 
 
 class _Comparison:
-    """Goes along the database's entries and what is vouched for, both ascending, so that neither is kept twice."""
+    """Merges the database's entries and the confirmations, both ascending, so that neither is stored twice."""
 
     def __init__(self, vouched: EntryHashes) -> None:
         self._pairs = vouched.pairs()
@@ -129,7 +130,7 @@ class _Comparison:
             yield row
 
     def end(self) -> None:
-        """Record what is vouched for behind the last entry as gone."""
+        """Record confirmed entries after the last one as missing."""
         if self.first_wrong is None and self._next is not None:
             self.first_wrong, self.is_gone = self._next[0], True
 
@@ -167,7 +168,7 @@ def check_sink(
     *,
     is_shared: bool = False,
 ) -> Iterator[ChainReport]:
-    """Verify what a sink has of each chain, and compare it with the chain here, or with where it is accepted to end."""
+    """Verify a sink's copy of each chain, and compare it with the local chain, or with its accepted end."""
     here = {folder_of(chain): report for chain, report in longest_of(reports).items()}
     for folder in sink.folders():
         report = here.get(folder)
@@ -180,9 +181,7 @@ def check_sink(
 
 
 def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
-    """Return the chains by name, of several copies the longest: a restored one may stand beside what it is a part
-    of.
-    """
+    """Return the chains by name, of several copies the longest: a restored copy may be a part of another."""
     found: dict[str, ChainReport] = {}
     for report in sorted(reports, key=lambda each: each.last):
         if report.chain:
@@ -196,7 +195,7 @@ def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
 
 
 def _vouched(reports: list[ChainReport]) -> EntryHashes:
-    """Return what all chains vouch for; an acceptance in one of them holds for what others had vouched for before."""
+    """Return the confirmations of all chains; an acceptance in one of them covers earlier confirmations of others."""
     parts = []
     for report in reports:
         later = [one.entry for other in reports for one in other.accepted if one.at_ns > report.witnessed_at_ns]

@@ -1,4 +1,4 @@
-"""Months of the books, what invoices say of tenants, and the register of issued documents."""
+"""Months of the books, tenants' details on invoices, and the register of issued documents."""
 
 import base64
 import hashlib
@@ -71,7 +71,7 @@ class NewDocument:
 
 
 def profile_of(session: Session, tenant: str) -> BookProfile:
-    """Return what invoices say of a tenant, or of the issuer; defaults if nothing was set."""
+    """Return the details on invoices of a tenant, or of the issuer; defaults if none are set."""
     found = session.get(BookProfile, tenant)
     return found or BookProfile(
         tenant_id=tenant,
@@ -88,7 +88,7 @@ def profile_of(session: Session, tenant: str) -> BookProfile:
 
 
 def list_profiles(session: Session) -> list[BookProfile]:
-    """Return what was set of tenants, and of the issuer."""
+    """Return the details that are set, of tenants and of the issuer."""
     return list(session.scalars(select(BookProfile).order_by(BookProfile.tenant_id)))
 
 
@@ -98,10 +98,10 @@ def needs_two_people(session: Session) -> bool:
 
 
 def set_profile(session: Session, author: Author, tenant: str, change: ProfileChange) -> BookProfile:
-    """Change what invoices say from now on. Two-person approval is ended by two people: the first call asks for it, and
-    the same by another person ends it.
+    """Change the details on future invoices. Switching off two-person approval needs two people: the first call
+    requests it, and the same call by another person confirms it.
 
-    Raise NotFound on the tenant, InvalidRequest naming what is wrong, Conflict if the same person asks twice.
+    Raise NotFound on the tenant, InvalidRequest naming the fault, Conflict if the same person asks twice.
     """
     entry = begin_change(session, author, "book.profile", tenant or "issuer")
     if tenant:
@@ -171,12 +171,12 @@ def _percent(name: str, written: str) -> str:
 
 
 def period_of(session: Session, tenant: str, month: str) -> BookPeriod | None:
-    """Return a month's row; `None` if it is a draft that nobody has touched."""
+    """Return a month's row; `None` if it is an untouched draft."""
     return session.get(BookPeriod, (tenant, month))
 
 
 def list_periods(session: Session, *, tenant: str = "") -> list[BookPeriod]:
-    """Return the months that were put into review or closed, the latest first; of one tenant if named."""
+    """Return the months that are in review or closed, latest first; of one tenant if named."""
     wanted = select(BookPeriod).order_by(BookPeriod.month.desc(), BookPeriod.tenant_id)
     return list(session.scalars(wanted.where(BookPeriod.tenant_id == tenant) if tenant else wanted))
 
@@ -217,7 +217,7 @@ def set_period(session: Session, author: Author, tenant: str, month: str, state:
 
 
 def write_document(session: Session, author: Author, new: NewDocument) -> BookDocument:
-    """Write a document in the change in which its number was taken: numbers have no gaps."""
+    """Write a document in the transaction that takes its number: numbers have no gaps."""
     row = BookDocument(
         number=new.number,
         kind=new.kind,
@@ -259,7 +259,7 @@ def next_number(session: Session, kind: DocumentKind, issued_on: date) -> str:
 
 
 def get_document(session: Session, number: str, *, tenant: str = "") -> BookDocument:
-    """Return an issued document. Raise NotFound, also for one of another tenant if that is given."""
+    """Return an issued document. Raise NotFound, also if it belongs to another tenant than the given one."""
     row = session.get(BookDocument, number)
     if row is None or (tenant and row.tenant_id != tenant):
         raise NotFound(

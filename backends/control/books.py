@@ -1,7 +1,7 @@
 """Adjustments of the books in the control database: booked in one transaction with their audit entry, never changed.
 
-Entries live here and not in the store because they must be written once, all or none, together with who made them: the
-store has no transactions. The store has a copy of what is booked (`analytics/books/projection.py`), which reports read.
+Entries are here and not in the store because they must be written once, all or none, together with their author: the
+store has no transactions. The store has a copy of booked entries (`analytics/books/projection.py`), which reports read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ MAX_REASON: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class NewAdjustment:
-    """An adjustment as it is asked for. `tenant` and `model` limit it; empty: all."""
+    """A requested adjustment. `tenant` and `model` restrict it; empty: all."""
 
     kind: AdjustmentKind
     starts_at: datetime
@@ -65,7 +65,7 @@ class NewAdjustment:
 
 
 def booked_effects(session: Session, start: datetime, end: datetime, *, tenant: str = "") -> dict[EntryGroup, Effect]:
-    """Return what price corrections of usage in a range come to so far, by group; proposals count as well."""
+    """Return the sum of price corrections of usage in a range so far, by group; proposals count as well."""
     # Columns, not rows as objects: a month of many keys has hundreds of thousands.
     wanted = (
         select(*(getattr(BookEntry, name) for name in (*_GROUP_COLUMNS, *_EFFECT_COLUMNS)))
@@ -158,7 +158,7 @@ def write_adjustment(
 
 
 def get_adjustment(session: Session, adjustment_id: str, *, tenant: str = "") -> BookAdjustment:
-    """Return an adjustment. Raise NotFound, also for one of another tenant than `tenant`, if that is given."""
+    """Return an adjustment. Raise NotFound, also if it belongs to another tenant than `tenant`, if that is given."""
     row = session.get(BookAdjustment, adjustment_id)
     if row is None or (tenant and row.tenant_id != tenant):
         raise NotFound(
@@ -273,7 +273,7 @@ def group_of(row: BookEntry) -> EntryGroup:
 
 
 def effect_of(row: BookEntry) -> Effect:
-    """Return what a row changes."""
+    """Return the effect of a row."""
     return Effect(
         pico_usd(row.amount_usd),
         row.unpriced_requests,
@@ -286,7 +286,7 @@ def effect_of(row: BookEntry) -> Effect:
 
 
 def entry_of(row: BookEntry) -> Entry:
-    """Return the entry that a row stands for."""
+    """Return the entry in a row."""
     return Entry(group_of(row), effect_of(row), row.requests, row.period)
 
 

@@ -1,7 +1,6 @@
-"""Objects of a fresh installation: a scripted model with a price, a tenant and a key.
+"""Objects of a new installation: a scripted model with a price, a tenant and a key.
 
-The models of an engine host and an upstream named in the environment are added beside it. Everything here may run at
-every start.
+The models of an engine host and an upstream named in the environment are added. Everything here may run at every start.
 """
 
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class EngineOffer:
-    """An engine host of ours, and what it serves besides the built-in model, if it serves that."""
+    """One of our engine hosts, and what it serves besides the built-in model, if it serves that."""
 
     url: str
     models: tuple[str, ...] = ()
@@ -51,14 +50,14 @@ class EngineOffer:
 
 
 def is_fresh(session: Session) -> bool:
-    """Return whether the database knows no tenant, model or pool. One that someone has changed is left alone."""
+    """Return whether the database has no tenant, model or pool. Otherwise it is not changed."""
     return not any(session.scalars(select(table.id).limit(1)).first() for table in (Tenant, Model, Pool))
 
 
 def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> None:
-    """Add the demonstration to a fresh database.
+    """Add the demonstration to a new database.
 
-    Raises Conflict if another control plane of the same database does so at this moment; its demonstration then stands.
+    Raises Conflict if another control plane of the same database does so concurrently; its demonstration then stays.
     """
     create_pool(session, author, DEMO_POOL)
     create_target(session, author, DEMO_POOL, NewTarget(id="scripted", kind="scripted"))
@@ -97,18 +96,23 @@ def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first
         return False
     if session.get(Pool, BUILTIN_POOL) is None:
         create_pool(session, author, BUILTIN_POOL)
-    if target is None:
-        create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=offer.url))
-    elif target.url != offer.url:
-        begin_change(session, author, "target.update", f"{BUILTIN_POOL}/{_ENGINE_TARGET}", {"url": offer.url})
-        target.url = offer.url
-        session.flush()
+    _point(session, author, target, offer.url)
     for name in wanted:
         context = _BUILTIN_CONTEXT_TOKENS if name == BUILTIN_MODEL else None
         create_model(session, author, name, BUILTIN_POOL, context_tokens=context)
         if name in (BUILTIN_MODEL, offer.embedder):
             _add_standard_cost(session, author, name)
     return True
+
+
+def _point(session: Session, author: Author, target: Target | None, url: str) -> None:
+    """Let the engine host's target have a URL; make the target if there is none."""
+    if target is None:
+        create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=url))
+    elif target.url != url:
+        begin_change(session, author, "target.update", f"{BUILTIN_POOL}/{_ENGINE_TARGET}", {"url": url})
+        target.url = url
+        session.flush()
 
 
 def _add_standard_cost(session: Session, author: Author, model: str) -> None:

@@ -1,7 +1,7 @@
-"""Limits and budgets that an author bound to a tenant or team may see and change.
+"""Limits and budgets that an author restricted to a tenant or team may see and change.
 
-Nobody sets what holds them as a whole: a tenant's administrator not the rules of level tenant, and a team's lead not
-those of the team.
+No author sets rules for the whole of their own scope: a tenant's administrator not those of level tenant, and a team
+lead not those of the team.
 """
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -27,7 +27,7 @@ def visible_rules(table: type[Limit] | type[Budget], tenant_id: str, team_id: st
 
 
 def refuse_beyond_bounds(session: Session, author: Author, level: str, subject: str) -> None:
-    """Raise PermissionDenied if a rule of this level and subject is not the author's to make, change or delete."""
+    """Raise PermissionDenied if the author may not create, change or delete a rule of this level and subject."""
     if author.team_id:
         if not _is_within_team(session, author, level, subject):
             raise PermissionDenied(

@@ -1,4 +1,4 @@
-"""Thresholds that budgets passed: written once each, and handed to one control plane at a time for delivery."""
+"""Passed budget thresholds: stored once each, and delivered by one control plane at a time."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,9 +35,10 @@ class PassedThreshold:
 
 
 def record_event(session: Session, passed: PassedThreshold, at: datetime) -> bool:
-    """Record that a threshold was passed. Return False if another gateway had, or the budget is gone.
+    """Record that a threshold was passed. Return False if another gateway had, or the budget was deleted.
 
-    After the budget was raised a threshold may be passed again in its period: that is a new event in place of the old.
+    After an increase of the budget a threshold may be passed again in its period: that is a new event which replaces
+    the old one.
     """
     webhook_url = session.scalar(select(Budget.webhook_url).where(Budget.id == passed.budget_id))
     if webhook_url is None:
@@ -74,7 +75,7 @@ def record_event(session: Session, passed: PassedThreshold, at: datetime) -> boo
 def refusing_budgets(session: Session, since: datetime) -> dict[tuple[str, str, int], int]:
     """Return the hard budgets that refused a request, by budget, subject and period start (Unix ns): the amount then.
 
-    Of periods that began since a moment, and of budgets without periods.
+    Includes periods that started since a time, and budgets without periods.
     """
     rows = session.execute(
         select(BudgetEvent.budget_id, BudgetEvent.subject, BudgetEvent.period_start, BudgetEvent.amount)
@@ -95,9 +96,9 @@ def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[Bud
 
 
 def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tuple[BudgetEvent, Budget]]:
-    """Return events whose webhook is to be called now, the longest due first, with their budgets.
+    """Return events whose webhook is due now, longest due first, with their budgets.
 
-    Where the webhook was taken away meanwhile, they wait for another.
+    If the webhook was removed meanwhile, they wait for another.
     """
     wanted = (
         select(BudgetEvent, Budget)
@@ -110,9 +111,9 @@ def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tupl
 
 
 def claim_event(session: Session, event_id: str, attempts: int, now: datetime) -> bool:
-    """Reserve an event for one attempt; False where another control plane took it since it was read.
+    """Reserve an event for one attempt; False if another control plane took it since it was read.
 
-    Should this process die in the attempt, the event is due again after the wait.
+    If this process dies during the attempt, the event is due again after the wait.
     """
     claimed = session.execute(
         update(BudgetEvent)
@@ -144,6 +145,6 @@ def fail_event(session: Session, event_id: str, error: str) -> bool:
 
 
 def wait_after(attempts: int) -> timedelta:
-    """Return how long after that many attempts the next one is due: 10 s, twice as long each time, at most an hour."""
+    """Return the wait after this many attempts: 10 s, doubled each time, at most an hour."""
     doubled = 1 << min(attempts - 1, 20)  # bounded: the thousandth attempt's wait would not fit a timedelta
     return min(_FIRST_WAIT * doubled, _LONGEST_WAIT)

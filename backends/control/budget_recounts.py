@@ -1,8 +1,8 @@
-"""Recounts of budgets: what the ledger says was spent beyond, or below, what gateways have counted.
+"""Recounts of budgets: the difference between the ledger's spending and the gateways' counts.
 
-A recount is kept as one more state beside those of the gateways, so that the one that adds these up has it; gateways
-get it with the budget (`BudgetSpec.adjustments`). It states the whole difference for a period, not a step: the same
-recount twice is one, and what gateways count meanwhile is not touched.
+A recount is stored as one more state beside those of the gateways, so that sums include it; gateways get it with the
+budget (`BudgetSpec.adjustments`). It states the whole difference for a period, not a step: a repeated recount is
+counted once, and what gateways count meanwhile is not changed.
 """
 
 from collections.abc import Mapping
@@ -44,10 +44,10 @@ def recount_budget(
     *,
     applies: bool,
 ) -> list[Recounted]:
-    """Set what a budget has spent apart from what gateways counted, by subject; without `applies`, only compute it.
+    """Set the difference to what gateways counted, by subject; without `applies`, only compute it.
 
-    Raise NotFound as `get_budget` does, Conflict if another period has begun, and InvalidRequest for a budget of GPU
-    time or if a subject would have spent less than nothing.
+    Raise NotFound as `get_budget` does, Conflict if another period has started, and InvalidRequest for a budget of GPU
+    time or if a subject's spending would be below zero.
     """
     if applies:
         entry = begin_change(session, author, "budget.recount", f"{tenant_id}/{budget_id}")

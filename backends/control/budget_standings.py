@@ -17,9 +17,9 @@ from contracts.rules.periods import budget_period
 
 @dataclass(frozen=True, slots=True)
 class BudgetStanding:
-    """What one subject has used of a budget in one period, in the budget's base unit; times in Unix nanoseconds.
+    """The usage of one subject of a budget in one period, in the budget's base unit; times in Unix nanoseconds.
 
-    `end_ns` is `None` if the period has no end. `counts_since_ns` is when counting began in it.
+    `end_ns` is `None` if the period has no end. `counts_since_ns` is when counting started in it.
     """
 
     spec: BudgetSpec
@@ -32,7 +32,7 @@ class BudgetStanding:
 
 
 def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
-    """Return the standings of all budgets in periods that began since a moment; one read for all tenants.
+    """Return the usage of all budgets in periods that started since a time; one query for all tenants.
 
     A budget whose row cannot be read is left out: gateways name it.
     """

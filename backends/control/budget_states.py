@@ -22,8 +22,8 @@ _KEY: Final = ("budget_id", "period_start", "subject", "gateway")
 class GatewayState:
     """What one gateway has charged to one subject of a budget in one period: pico-USD or GPU nanoseconds.
 
-    `period_start_ns` is the period's start as `contracts.rules.periods.budget_period` gives it. `reserved` is held by
-    requests that have not ended, on top of `settled`. `overdraft` was used beyond what the budget could be charged.
+    `period_start_ns` is the period's start from `contracts.rules.periods.budget_period`. `reserved` belongs to requests
+    in progress, in addition to `settled`. `overdraft` is usage that could not be charged.
     """
 
     budget_id: str
@@ -36,13 +36,13 @@ class GatewayState:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What all gateways together have charged, in pico-USD or GPU nanoseconds; `reserved` is on top of `settled`.
+    """What all gateways together have charged, in pico-USD or GPU nanoseconds; `reserved` is in addition to `settled`.
 
-    `overdraft` was used beyond what the budget could be charged, and is on top of `settled` as well.
+    `overdraft` is usage that could not be charged, and is in addition to `settled` as well.
 
-    `since` is when the oldest of what is counted was last written: how old the sum may be. `recounted` is the part of
-    `settled` that the ledger has added: what was used before the budget was made, and corrections; `None` if the ledger
-    was not asked.
+    `since` is when the oldest included state was written: the maximum age of the sum. `recounted` is the part of
+    `settled` that the ledger has added: usage from before the budget's creation, and corrections; `None` if it was not
+    determined.
     """
 
     settled: int = 0
@@ -53,14 +53,14 @@ class Spent:
 
     @property
     def total(self) -> int:
-        """Return what was spent: what the budget was charged, and what it could not be charged."""
+        """Return the total spending: what the budget was charged, and what it could not be charged."""
         return self.settled + self.overdraft
 
 
 def publish_states(session: Session, gateway: str, states: Sequence[GatewayState], at: datetime) -> None:
-    """Write down what a gateway has charged; a later value replaces the earlier one of the same period.
+    """Store what a gateway has charged; a later value replaces the earlier one of the same period.
 
-    States of budgets that are no longer there are left out.
+    States of deleted budgets are left out.
     """
     known = _known_budgets(session, {state.budget_id for state in states})
     rows = [
@@ -82,7 +82,7 @@ def publish_states(session: Session, gateway: str, states: Sequence[GatewayState
 
 
 def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list[GatewayState]:
-    """Return what a gateway had written down itself: where it goes on after a restart without shared counters."""
+    """Return the states that a gateway has stored: where it continues after a restart without shared counters."""
     wanted = set(budget_ids)
     rows = session.scalars(select(BudgetState).where(BudgetState.gateway == gateway))
     return [
@@ -100,7 +100,7 @@ def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list
 
 
 def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str, Spent]:
-    """Return what is charged to a budget in the period that began then, by subject: the sum over gateways."""
+    """Return what is charged to a budget in the period that started then, by subject: the sum over gateways."""
     rows = session.scalars(
         select(BudgetState).where(
             BudgetState.budget_id == budget_id, BudgetState.period_start == utc_moment(period_start_ns)
@@ -133,7 +133,7 @@ def since_of(sofar: Spent, gateway: str, updated_at: datetime) -> datetime | Non
 
 
 def forget_states(session: Session, before: datetime) -> None:
-    """Remove the states of periods that began before a moment; those of `total` budgets stay."""
+    """Remove the states of periods that started before a time; those of `total` budgets stay."""
     periodic = select(Budget.id).where(Budget.period != "total")
     session.execute(
         delete(BudgetState).where(BudgetState.period_start < before, BudgetState.budget_id.in_(periodic)),

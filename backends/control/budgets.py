@@ -1,4 +1,4 @@
-"""Budgets in the control database, and how they stand. What is spent of them is written by gateways, not here."""
+"""Budgets in the control database, and their state. Gateways write the spending."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class NewBudget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """New values for a budget; `None` leaves one as it is. `is_endless` takes its end away."""
+    """New values for a budget; `None` leaves one unchanged. `is_endless` removes its end."""
 
     amount_usd: Decimal | None = None
     gpu_milliseconds: int | None = None
@@ -96,8 +96,8 @@ class BudgetChange:
 def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
     """Add a budget.
 
-    Raises NotFound on an unknown tenant or channel; InvalidRequest where a field is unknown, out of range, in the past
-    or does not go with the others.
+    Raises NotFound on an unknown tenant or channel; InvalidRequest if a field is unknown, out of range, in the past or
+    contradicts the others.
     """
     budget_id = new.id or f"bud_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "budget.create", f"{new.tenant_id}/{budget_id}")
@@ -137,7 +137,7 @@ def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
 def list_budgets(
     session: Session, tenant_id: str, *, after: str = "", limit: int = 100, team_id: str = ""
 ) -> list[Budget]:
-    """Return up to `limit` budgets of a tenant after an id, oldest first; of one team where it is named.
+    """Return up to `limit` budgets of a tenant after an id, oldest first; of one team if it is named.
 
     Raises NotFound on the tenant.
     """
@@ -147,7 +147,7 @@ def list_budgets(
 
 
 def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str = "") -> Budget:
-    """Return a budget of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
+    """Return a budget of this tenant, and of one team if it is named. Raises NotFound, also for any other's."""
     get_tenant(session, tenant_id)
     of_it = (Budget.id == budget_id, visible_rules(Budget, tenant_id, team_id))
     row = session.scalars(select(Budget).where(*of_it)).first()
@@ -157,16 +157,16 @@ def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str
 
 
 def spec_of(session: Session, row: Budget) -> BudgetSpec:
-    """Return the budget that a row stands for, in its tenant's time zone. Raises ConfigurationError as it is built."""
+    """Return the budget in a row, in its tenant's time zone. Raises ConfigurationError if it is invalid."""
     return budget_spec(row, get_tenant(session, row.tenant_id).time_zone)
 
 
 def update_budget(session: Session, author: Author, tenant_id: str, budget_id: str, change: BudgetChange) -> Budget:
-    """Change a budget; what it has counted stays.
+    """Change a budget; its counts stay.
 
-    If two people are needed, a change that loosens a hard budget is a proposal: the budget stays as it is, and the same
-    change by another person makes it. Raises as `create_budget` does, and Conflict where the amount would fall below
-    what is spent in this period, or one person asks twice.
+    If two people are needed, a change that loosens a hard budget is a proposal: the budget is unchanged until another
+    person sends the same change. Raises as `create_budget` does, and Conflict if the amount would fall below the
+    spending of this period, or one person asks twice.
     """
     entry = begin_change(session, author, "budget.update", f"{tenant_id}/{budget_id}")
     row = get_budget(session, tenant_id, budget_id)
@@ -224,7 +224,7 @@ def _is_confirmed(
 
 
 def _asked(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """Return the values that a change asks for, amounts without trailing zeros."""
+    """Return the requested values of a change, amounts without trailing zeros."""
     amount = {} if after["amount_usd"] is None else {"amount_usd": f"{Decimal(str(after['amount_usd'])).normalize():f}"}
     return {name: amount.get(name, after[name]) for name in after if after[name] != before[name]}
 

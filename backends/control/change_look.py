@@ -1,4 +1,4 @@
-"""Whether the control database may have changed since it was read: of SQLite its files tell, without a query.
+"""Whether the control database may have changed since it was read: for SQLite its files show it, without a query.
 
 A query takes a thread and a millisecond of CPU time, several times a second in every process of an idle installation.
 """
@@ -27,7 +27,7 @@ class ChangeLook:
         monotonic: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Accept the database's URL, and after how long it is read even if its files say that nothing has changed."""
+        """Accept the database's URL, and the interval after which it is read even if its files have not changed."""
         path = url.database if url.get_backend_name() == "sqlite" else None
         is_file = path not in (None, "", ":memory:")
         # A commit writes the write-ahead log; a checkpoint writes the file itself.
@@ -39,7 +39,7 @@ class ChangeLook:
         self._read_at = float("-inf")
 
     def may_have_changed(self) -> bool:
-        """Return whether a read could find anything new: always, if only the database can tell."""
+        """Return whether a read could find anything new: always, if only a query can tell."""
         if self._stamp is None or self._monotonic() - self._read_at >= self._ask_every_seconds:
             return True
         return self._stamp != self._now()
@@ -63,7 +63,7 @@ class ChangeLook:
             raise
 
     def forget(self) -> None:
-        """Read at the next look: the last read failed, or left something."""
+        """Make the next check read the database: the last read failed, or was incomplete."""
         self._stamp = None
 
     def _now(self) -> _Stamp:

@@ -56,9 +56,9 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, from which address, and when (UTC). The moment is also the row's `created_at`.
+    """Who makes a change, from which address, and when (UTC). The time is also the row's `created_at`.
 
-    `tenant_id` and `team_id` say what the author is bound to; empty: to nothing.
+    `tenant_id` and `team_id` are what the author is restricted to; empty: nothing.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """How far the database is: the number gateways poll, and what of it concerns which area; see `Revision`."""
+    """The database's revisions: the number that gateways poll, and the last one of each area; see `Revision`."""
 
     number: int = 0
     rules: int = 0
@@ -81,11 +81,11 @@ class Revisions:
 def begin_change(
     session: Session, author: Author, action: str, subject: str, detail: dict[str, object] | None = None
 ) -> AuditEntry:
-    """Open a change: raise the revision and write the audit entry, both undone if the transaction fails.
+    """Start a change: raise the revision and write the audit entry, both rolled back if the transaction fails.
 
-    Call it before reading what the change depends on: raising the revision takes the write lock on either
-    database, so checks for duplicates and overlaps that follow cannot race with another change.
-    `detail` must never hold a secret; the entry is given back, so that what was there before can be added to it.
+    Call it before reading what the change depends on: raising the revision takes the write lock on either database, so
+    later checks for duplicates and overlaps cannot race with another change. `detail` must never contain a secret; the
+    entry is returned, so that the previous values can be added to it.
     """
     areas = _AREAS.get(action.partition(".")[0], _ALL_AREAS)
     raise_all = {name: Revision.number + 1 for name in ("number", *areas)}
@@ -120,6 +120,6 @@ def read_revisions(session: Session) -> Revisions:
 
 
 def raise_keys_floor(session: Session, number: int) -> None:
-    """Make gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
+    """Make gateways below `number` read all keys: the rows that describe changes up to then are about to be deleted."""
     behind = (Revision.id == _THE_ROW, Revision.keys_floor < number)
     session.execute(update(Revision).where(*behind).values(keys_floor=number))

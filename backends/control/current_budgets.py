@@ -1,4 +1,4 @@
-"""Every budget with what has been used of it in the period that is now, read at once: for pages that show them all."""
+"""Every budget with its usage in the current period, read at once, for pages that show them all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class CurrentBudget:
 
 
 def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: str = "") -> list[CurrentBudget]:
-    """Return the budgets of one tenant, or of one of its teams, or of all tenants, in the order they were made.
+    """Return the budgets of one tenant, or of one of its teams, or of all tenants, in order of creation.
 
-    Two reads, however many there are. A budget whose row cannot be read is left out: gateways name it.
+    Two queries, for any number of budgets. A budget whose row cannot be read is left out: gateways name it.
     """
     wanted = select(Budget, Tenant.time_zone).join(Tenant).order_by(Budget.id)
     if tenant:
@@ -55,7 +55,7 @@ def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: 
 
 
 def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[str, dict[str, Spent]]:
-    """Return what is charged since each budget's period began, by budget and subject: the sum over gateways."""
+    """Return what is charged since the start of each budget's period, by budget and subject: the sum over gateways."""
     if not starts_ns:
         return {}
     # As in `load_standings`: the oldest start bounds what is read; the periods of each budget are told apart below.

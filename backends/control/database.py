@@ -55,9 +55,9 @@ class ControlDatabase:
     def session(self) -> Iterator[Session]:
         """Open a session that commits when the block ends and rolls back when it raises.
 
-        Rows that cannot be read are left out of results, except for queries with the option READS_ALL. Raises
-        ControlUnavailable if the database does not answer, Conflict where it refuses the change (a name taken, or
-        something that still refers to a row), and RowUnreadable where the row asked for cannot be read.
+        Unreadable rows are left out of results, except for queries with the option READS_ALL. Raises ControlUnavailable
+        if the database does not answer, Conflict if it refuses the change (a name in use, or a row that is still
+        referenced), and RowUnreadable if the requested row cannot be read.
         """
         try:
             with self._sessions.begin() as session:
@@ -80,7 +80,7 @@ class ControlDatabase:
         return True
 
     def check_schema(self) -> None:
-        """Make sure that the database is at the revision this code is written for.
+        """Verify that the database is at the revision of this code.
 
         Raises NewerSchema, ConfigurationError if it is behind or empty, ControlUnavailable if it does not answer.
         """
@@ -108,7 +108,7 @@ class ControlDatabase:
 
     @property
     def is_there(self) -> bool:
-        """Return whether there may be a database: a file of SQLite's that is missing would be made by opening it."""
+        """Return whether there may be a database: opening would create a missing SQLite file."""
         path = self.url.database
         return self.url.get_backend_name() != "sqlite" or (path not in (None, "", ":memory:") and Path(path).exists())
 

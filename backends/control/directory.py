@@ -1,7 +1,7 @@
 """Users and groups that an identity provider provisions (SCIM 2.0): accounts and teams of a tenant.
 
-A user has the role of developer in the first of its groups, by the order in which they came, and stays in its team
-while one of its groups is that team. An account that somebody gave another role keeps it.
+A user is a developer in the first of its groups, by order of creation, and stays in its team while one of its groups is
+that team. An account with another role, set by a person, keeps it.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class Person:
 
     @property
     def email(self) -> str:
-        """Return the address to sign in with; one that nobody can own (RFC 2606) if none was stated."""
+        """Return the address to sign in with; one that nobody can own (RFC 2606) if none is stated."""
         for stated in (*self.addresses, self.user_name):
             try:
                 return plain_email(stated)
@@ -71,13 +71,13 @@ class StatedGroup:
 
 
 def entries_of(session: Session, tenant_id: str, kinds: Iterable[str]) -> list[DirectoryEntry]:
-    """Return what was provisioned into a tenant, in the order in which it came."""
+    """Return what was provisioned into a tenant, in order of creation."""
     wanted = select(DirectoryEntry).where(DirectoryEntry.tenant_id == tenant_id, DirectoryEntry.kind.in_(list(kinds)))
     return list(session.scalars(wanted.order_by(DirectoryEntry.created_at, DirectoryEntry.id)))
 
 
 def named_entries(session: Session, tenant_id: str, kind: str, name: str) -> list[DirectoryEntry]:
-    """Return what has this userName or displayName, in any case of letters."""
+    """Return the entries with this userName or displayName, ignoring case."""
     named = (
         DirectoryEntry.tenant_id == tenant_id,
         DirectoryEntry.kind == kind,
@@ -95,8 +95,8 @@ def get_entry(session: Session, tenant_id: str, kind: str, entry_id: str) -> Dir
 
 
 def add_person(session: Session, author: Author, person: Person) -> DirectoryEntry:
-    """Create a developer's account of a user of the author's tenant. Raises Conflict if its userName or address is
-    taken.
+    """Create a developer's account for a user of the author's tenant. Raises Conflict if its userName or address is in
+    use.
     """
     begin_change(session, author, "directory.user", f"{author.tenant_id}/{person.user_name}"[:300])
     _refuse_taken(session, author.tenant_id, person.user_name, but="")
@@ -122,7 +122,7 @@ def change_person(session: Session, author: Author, entry: DirectoryEntry, perso
 
 
 def remove_person(session: Session, author: Author, entry: DirectoryEntry) -> None:
-    """Remove an account with its sessions, tokens and own keys, and take it out of the groups."""
+    """Remove an account with its sessions, tokens and own keys, and remove it from the groups."""
     for group in entries_of(session, author.tenant_id, [GROUP]):
         if entry.id in members_of(group):
             kept = [one for one in _members(group) if one.get("value") != entry.id]
@@ -136,8 +136,8 @@ def remove_person(session: Session, author: Author, entry: DirectoryEntry) -> No
 
 
 def add_group(session: Session, author: Author, group: StatedGroup) -> DirectoryEntry:
-    """Create a team of a group, unless the tenant has one of that name, and put its members into it. Raises
-    InvalidRequest on a member that was not provisioned.
+    """Create a team for a group, unless the tenant has one of that name, and add its members. Raises InvalidRequest on
+    a member that was not provisioned.
     """
     group_id = f"grp_{uuid7(unix_ns(author.at)).hex}"
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{group_id}", {"name": group.name[:_MAX_NAME]})
@@ -150,7 +150,7 @@ def add_group(session: Session, author: Author, group: StatedGroup) -> Directory
 
 
 def change_group(session: Session, author: Author, entry: DirectoryEntry, group: StatedGroup) -> DirectoryEntry:
-    """Set a group to what the provider states now. A team keeps its id when its group is renamed. Raises as `add_group`
+    """Set a group to the provider's current state. A team keeps its id when its group is renamed. Raises as `add_group`
     does.
     """
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{entry.id}", {"name": group.name[:_MAX_NAME]})
@@ -176,18 +176,18 @@ def members_of(entry: DirectoryEntry) -> tuple[str, ...]:
 
 
 def groups_of(session: Session, tenant_id: str, user_id: str) -> list[DirectoryEntry]:
-    """Return the groups that a user is a member of, in the order in which they came."""
+    """Return the groups that a user is a member of, in order of creation."""
     return [group for group in entries_of(session, tenant_id, [GROUP]) if user_id in members_of(group)]
 
 
 def slug_of(name: str) -> str:
-    """Return a team's id made of a group's name: small letters, digits and '-'; of a digest if none is left."""
+    """Return a team's id from a group's name: lower-case letters, digits and '-'; from a digest if none is left."""
     slug = _NOT_A_SLUG.sub("-", name.lower()).strip("-")[:_MAX_SLUG].strip("-")
     return slug or f"group-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def team_of(session: Session, author: Author, name: str) -> str:
-    """Return the id of the team that a group of this name is in the author's tenant; it is made if it is missing."""
+    """Return the id of the team for a group of this name in the author's tenant; it is created if missing."""
     team_id = slug_of(name)
     if session.get(Team, (author.tenant_id, team_id)) is None:
         create_team(session, author, author.tenant_id, team_id, _printable(name)[:_MAX_NAME] or team_id)
@@ -195,10 +195,11 @@ def team_of(session: Session, author: Author, name: str) -> str:
 
 
 def sign_in_with_groups(session: Session, author: Author, email: str, name: str, groups: Sequence[str]) -> None:
-    """Create the account of who signs in for the first time, and put developers into the team of one of their groups.
+    """Create the account of a person who signs in for the first time, and put developers into the team of one of their
+    groups.
 
-    `groups` are the names that the provider's token has, those of teams alone. An account with another role, one that
-    is closed, and one that SCIM provisioned stay as they are. Raises Conflict for an account of another tenant.
+    `groups` are the names in the provider's token, only those of teams. An account with another role, a disabled one,
+    and one provisioned by SCIM are unchanged. Raises Conflict for an account of another tenant.
     """
     account = find_account(session, email)
     teams = [slug_of(group) for group in groups]

@@ -39,9 +39,11 @@ _NAMED_APART: Final = ("price", "issuer")  # kinds of audit entries whose subjec
 
 
 def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
-    """Delete an inactive tenant with all that is its own, and take its name out of the audit; return how many rows.
+    """Delete an inactive tenant with everything it owns, and remove its name from the audit log; return the number of
+    rows.
 
-    Raises NotFound, and Conflict while it is active: its keys must be refused before its rows go, or they come back.
+    Raises NotFound, and Conflict while it is active: its keys must be refused before its rows are deleted, or they are
+    written again.
     """
     digest = hashlib.sha256(tenant_id.encode()).hexdigest()
     entry = begin_change(session, author, "tenant.erase", ERASED, {"sha256": digest})
@@ -68,11 +70,11 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
 
 
 def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> int:
-    """Delete what counts or restricts an end user of a tenant, and take the name out of the audit; return how many
-    rows.
+    """Delete what counts or restricts an end user of a tenant, and remove the name from the audit log; return the
+    number of rows.
 
-    What the tenant as a whole has spent is counted elsewhere and stays. Incidents of abuse do not say which of a key's
-    callers was which user: the networks and user agents of all of them are taken out. Raises NotFound on the tenant.
+    The spending of the tenant as a whole is counted elsewhere and stays. Abuse incidents do not say which of a key's
+    callers was which user: the networks and user agents of all of them are removed. Raises NotFound on the tenant.
     """
     digest = hashlib.sha256(user.encode()).hexdigest()
     entry = begin_change(session, author, "user.erase", tenant_id, {"sha256": digest})
@@ -123,7 +125,7 @@ def export_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[s
 
 
 def _of_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
-    """Yield the tables that name end users, with the rows of this one; what refers to others comes first."""
+    """Yield the tables that name end users, with the rows of this one; referencing rows come first."""
     by_user = select(Budget.id).where(Budget.tenant_id == tenant_id, Budget.level == "user")
     for kind in (BudgetEvent, BudgetState):
         yield kind.__table__, and_(kind.subject == user, kind.budget_id.in_(by_user))  # type: ignore[misc]  # a Table
@@ -156,7 +158,7 @@ def _goes_with_tenant(table: Table) -> bool:
 
 
 def _forget_named_apart(session: Session, erasure: AuditEntry, kind: str, tenant_id: str) -> None:
-    """Forget what is a tenant's and has a name of its own: all entries about it, also those that do not say whose."""
+    """Erase a tenant's objects that have their own names: all entries about them, including those without an owner."""
     of_kind = AuditEntry.action.startswith(f"{kind}.", autoescape=True)
     whose = or_(*(AuditEntry.detail[field].as_string() == tenant_id for field in ("tenant", "tenant_id")))
     names = set(session.scalars(select(AuditEntry.subject).where(of_kind, whose)))
@@ -174,8 +176,8 @@ def _forget_accounts(session: Session) -> None:
 
 
 def _forget_in_notices(session: Session, tenant_id: str, user: str = "") -> None:
-    """Accept alerts about a tenant, or about one end user of it, out of notices; one that tells of nothing else
-    goes.
+    """Remove alerts about a tenant, or about one of its end users, from notifications; a notification without others is
+    deleted.
     """
     for row in session.scalars(select(AlertDelivery).where(AlertDelivery.tenant_id.in_(("", tenant_id)))):
         told = row.body.get("alerts")
@@ -195,10 +197,10 @@ def _is_about(alert: Any, tenant_id: str, user: str) -> bool:
 
 
 def _forget_in_audit(session: Session, erasure: AuditEntry, where: ColumnElement[bool]) -> None:
-    """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing.
+    """Keep that something was done, when and by whom; erase its content. An audit log with gaps would prove nothing.
 
-    The erasure's own entry names those that it empties, and those that an erasure among these had named: any other that
-    is empty was emptied by someone else.
+    The erasure's own entry names those that it empties, and those that an earlier erasure among them had named: any
+    other empty entry was emptied illegitimately.
     """
     found = session.execute(select(AuditEntry.id, AuditEntry.detail).where(where, AuditEntry.id < erasure.id)).all()
     emptied = {row.id for row in found}

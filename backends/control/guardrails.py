@@ -17,7 +17,7 @@ UNREADABLE: Final = "unreadable"  # no detector's name: a gateway refuses what s
 
 
 def create_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
-    """Add a policy. Raises Conflict if there is one of that name, InvalidRequest where the rules cannot stand."""
+    """Add a policy. Raises Conflict if the name is in use, InvalidRequest if the rules are invalid."""
     begin_change(session, author, "guardrail.create", name, {"rules": dict(rules)})
     if session.get(Guardrail, name) is not None:
         raise Conflict(f"there is a guardrail {name!r} already; change that one", param="name")
@@ -44,7 +44,7 @@ def get_guardrail(session: Session, name: str) -> Guardrail:
 
 
 def set_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
-    """Replace a policy's rules whole. Raises NotFound, and InvalidRequest if they cannot stand."""
+    """Replace all of a policy's rules. Raises NotFound, and InvalidRequest if they are invalid."""
     entry = begin_change(session, author, "guardrail.update", name)
     guardrail = get_guardrail(session, name)
     entry.detail = {"before": {"rules": guardrail.rules}, "after": {"rules": dict(rules)}}
@@ -63,8 +63,8 @@ def delete_guardrail(session: Session, author: Author, name: str) -> None:
 def load_guardrails(rows: SoundRows) -> tuple[GuardrailPolicy, ...]:
     """Return the policies by their names.
 
-    One that cannot be read is not left out, which would let through what it guards: it becomes one that no gateway can
-    use, so that what it covers is refused, as far as that can be read, or else everything.
+    An unreadable policy is not left out, which would disable its protection: it becomes one that no gateway can use, so
+    that what it covers is refused, as far as that can be read, or else everything.
     """
     return tuple(rows.build("guardrail", select(Guardrail).order_by(Guardrail.id), (Guardrail.id,), _policy))
 

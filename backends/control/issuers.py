@@ -1,4 +1,4 @@
-"""Identity providers in the control database: whose tokens gateways take in place of keys."""
+"""Identity providers in the control database: gateways accept their tokens in place of keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +36,9 @@ _TEXTS: Final = ("issuer", "audience", "keys_url", "tenant_claim", "team_claim",
 
 @dataclass(frozen=True, slots=True)
 class NewIssuer:
-    """An identity provider to be taken. Either `tenant_id` or `tenant_claim` says who pays.
+    """A new identity provider. Either `tenant_id` or `tenant_claim` determines who pays.
 
-    `scopes` holds what its tokens may do, in the fields of a key's scopes.
+    `scopes` are the restrictions of its tokens, in the fields of a key's scopes.
     """
 
     id: str
@@ -57,9 +57,9 @@ class NewIssuer:
 def create_issuer(session: Session, author: Author, new: NewIssuer) -> Issuer:
     """Create an identity provider whose tokens are accepted.
 
-    Raises Conflict if the id, or the issuer with this audience, is there already; InvalidRequest on an address that is
-    neither https nor on this machine, an algorithm with a shared secret, or none or two ways to find the tenant;
-    NotFound on an unknown tenant.
+    Raises Conflict if the id, or the issuer with this audience, exists; InvalidRequest on a URL that is neither https
+    nor on this machine, an algorithm with a shared secret, or none or two ways to find the tenant; NotFound on an
+    unknown tenant.
     """
     entry = begin_change(session, author, "issuer.create", new.id)
     if session.get(Issuer, new.id) is not None:
@@ -96,7 +96,7 @@ def get_issuer(session: Session, issuer_id: str) -> Issuer:
 
 
 def update_issuer(session: Session, author: Author, issuer_id: str, changes: Mapping[str, Any]) -> Issuer:
-    """Change an identity provider: the fields of `NewIssuer` and of scopes that are named; `None` takes a scope away.
+    """Change an identity provider: the named fields of `NewIssuer` and of scopes; `None` removes a scope.
 
     Raises as `create_issuer` does.
     """
@@ -123,7 +123,7 @@ def delete_issuer(session: Session, author: Author, issuer_id: str) -> None:
 
 
 def load_issuers(rows: SoundRows) -> tuple[IssuerSpec, ...]:
-    """Read all identity providers; those that cannot be read are left out and named."""
+    """Read all identity providers; unreadable ones are left out and named."""
     wanted = select(Issuer).order_by(Issuer.id)
     return tuple(rows.build("issuer", wanted, (Issuer.id,), lambda row: _spec(row[0])))
 

@@ -1,6 +1,7 @@
-"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is away.
+"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is
+unreachable.
 
-Only who has the installation's secret can make one. A file of another release, or one that was changed, is not used.
+Only a process with the installation's secret can create one. A file of another release, or a changed one, is not used.
 """
 
 import hashlib
@@ -47,9 +48,9 @@ class KeptSnapshot:
 
 
 class SnapshotKeeper:
-    """Keeps the last snapshot in two files: the snapshot itself, and when the database last said that it holds.
+    """Stores the last snapshot in two files: the snapshot itself, and when the database last confirmed it.
 
-    A process that ends between the two writings leaves a snapshot that is newer than what the second file names.
+    A process that ends between the two writes leaves a snapshot that is newer than the second file says.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class SnapshotKeeper:
         self._has_failed = False
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Note a newer snapshot, which `seen` writes."""
+        """Record a newer snapshot, which `seen` writes."""
         self._waiting = snapshot
 
     def seen(self) -> None:
-        """Note that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
+        """Record that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
         now = self._monotonic()
         try:
             if self._waiting is not None and now - self._kept_at >= _LEAST_BETWEEN_SECONDS:
@@ -89,30 +90,32 @@ class SnapshotKeeper:
         except OSError as error:
             self._kept_at = self._seen_at = now
             if not self._has_failed:
-                _log.warning("snapshot not kept", extra={"file": self._file.name, "reason": error.strerror})
+                _log.warning(
+                    "snapshot cannot be stored on disk", extra={"file": self._file.name, "reason": error.strerror}
+                )
             self._has_failed = True
         else:
             self._has_failed = False
 
     def read(self) -> KeptSnapshot | None:
-        """Return the snapshot that was kept; `None` without one that is whole, signed and of this release."""
+        """Return the stored snapshot; `None` if there is none that is complete, signed and of this release."""
         packed, told = self._read(self._file), self._read(self._seen_file)
         if packed is None:
             return None
         try:
             form, kept_at, raw = msgspec.msgpack.decode(packed, type=tuple[str, float, msgspec.Raw])
             if form != _FORM:
-                _log.warning("kept snapshot is of another release")
+                _log.warning("stored snapshot belongs to another release")
                 return None
             seen = _Seen(b"", kept_at) if told is None else msgspec.msgpack.decode(told, type=_Seen)
             if seen.digest != hashlib.sha256(packed).digest():
                 if kept_at < seen.at_unix:
-                    _log.warning("kept snapshot is older than what is known of it")
+                    _log.warning("stored snapshot is older than its recorded revision")
                     return None
                 seen.at_unix = kept_at
             snapshot = msgspec.msgpack.decode(raw, type=Snapshot, dec_hook=_made)
         except (msgspec.MsgspecError, ValueError) as error:
-            _log.error("kept snapshot cannot be read", extra={"reason": type(error).__name__})
+            _log.error("stored snapshot cannot be read", extra={"reason": type(error).__name__})
             return None
         return KeptSnapshot(snapshot, max(self._wall() - seen.at_unix, 0.0))
 
@@ -127,7 +130,7 @@ class SnapshotKeeper:
             return None
         mac, packed = content[:_MAC_BYTES], content[_MAC_BYTES:]
         if not hmac.compare_digest(mac, hmac.digest(self._key, packed, hashlib.sha256)):
-            _log.error("kept snapshot is not signed with this installation's secret", extra={"file": file.name})
+            _log.error("stored snapshot is not signed with this installation's secret", extra={"file": file.name})
             return None
         return packed
 

@@ -1,7 +1,7 @@
 """Keys as gateways hold them, read from the control database: all at the start, then only those that changed.
 
-Rows are read a page at a time and only the columns that count, and what is equal is one object in memory: 100,000 keys
-are to fit beside everything else in 150 MB.
+Rows are read a page at a time and only the needed columns, and equal values share one object in memory: 100,000 keys
+must fit beside everything else in 150 MB.
 """
 
 import json
@@ -41,16 +41,16 @@ _LIVE: Final = (ApiKey.revoked_at.is_(None), Tenant.is_active)
 
 
 class KeyBook(Mapping[bytes, KeyEntry]):
-    """Entries by digest, never changed: what is changed becomes another book.
+    """Entries by digest, immutable: a change creates another book.
 
-    A book shares the dictionary of the one that it came from and holds beside it what changed since. A copy of 100,000
-    keys for each change would take 5 MB, which the allocator does not give back.
+    A book shares the dictionary of its predecessor and stores only what changed since. A copy of 100,000 keys for each
+    change would take 5 MB, which the allocator does not return.
     """
 
     __slots__ = ("_all", "_apart", "_count")
 
     def __init__(self, entries: dict[bytes, KeyEntry]) -> None:
-        """Adopt `entries`, which nobody else changes from now on."""
+        """Adopt `entries`, which must not be changed from now on."""
         self._all = entries
         self._apart: dict[bytes, KeyEntry | None] = {}  # None: there no longer
         self._count = len(entries)
@@ -78,7 +78,7 @@ class KeyBook(Mapping[bytes, KeyEntry]):
         return entry
 
     def get(self, digest: bytes, default: Any = None) -> Any:
-        """Return the entry of a digest, as every request asks for it."""
+        """Return the entry of a digest; called for every request."""
         if digest in self._apart:
             return self._apart[digest] or default
         return self._all.get(digest, default)
@@ -93,7 +93,7 @@ class KeyBook(Mapping[bytes, KeyEntry]):
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeys:
-    """Entries by digest, and what of the keys could not be read, by the key's id. Not changed once they are given."""
+    """Entries by digest, and the faults of unreadable keys, by the key's id. Immutable."""
 
     entries: KeyBook
     faults: dict[str, str]
@@ -119,9 +119,9 @@ class KeyReader:
         return LoadedKeys(KeyBook(typing.cast(dict[bytes, KeyEntry], entries)), faults)
 
     def read_changes(self, since: int, tenants: Collection[str]) -> LoadedKeys:
-        """Read the keys that changed after revision `since`, and all keys of these tenants, beside the known.
+        """Read the keys that changed after revision `since`, and all keys of these tenants, beside the known ones.
 
-        What a key was known by is dropped first: one that is revoked, or that cannot be read any more, is gone.
+        A key's earlier entries are dropped first: a revoked or unreadable one is removed.
         """
         changed = ApiKey.changed_revision > since
         wanted = (or_(changed, ApiKey.tenant_id.in_(tenants)) if tenants else changed,)
@@ -133,7 +133,7 @@ class KeyReader:
         return LoadedKeys(self._known.entries.changed(changes), faults)
 
     def _pages(self, wanted: Where) -> Iterator[Where]:
-        """Yield conditions that each take the next keys in the order of their ids, whatever is in their rows."""
+        """Yield conditions that each select the next keys in the order of their ids, whatever their rows contain."""
         after = ""
         while True:
             ids = select(ApiKey.id).where(*wanted, ApiKey.id > after).order_by(ApiKey.id)

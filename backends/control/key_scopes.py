@@ -31,9 +31,9 @@ class Permits:
 
 
 def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scopes as the table keeps them; a field that is `None` restricts nothing and is left out.
+    """Return the scopes in the form that the table stores; a field that is `None` restricts nothing and is left out.
 
-    Networks are written the shortest way. Raises InvalidRequest on an empty list or on what is not a network.
+    Networks are written in the shortest form. Raises InvalidRequest on an empty list or an invalid network.
     """
     scopes: dict[str, object] = {name: stated[name] for name in SCOPE_FIELDS if stated.get(name) is not None}
     for name in _LISTS:
@@ -54,7 +54,7 @@ def check_models(session: Session, scopes: Mapping[str, object]) -> None:
 
 
 def read_scopes(scopes: Mapping[str, object]) -> Permits:
-    """Read scopes that the table keeps. Raises ConfigurationError or AttributeError on what no scopes can be."""
+    """Read stored scopes. Raises ConfigurationError or AttributeError if they are invalid."""
     policy = KeyPolicy(
         addresses=_addresses(scopes),
         priority=cast("Any", _word(scopes, "priority", PRIORITY_CLASSES)) or DEFAULT_POLICY.priority,

@@ -1,7 +1,7 @@
-"""API keys in the control database: made, listed, changed, rotated, revoked. Of secrets only digests are kept.
+"""API keys in the control database: create, list, change, rotate, revoke. Only digests of secrets are stored.
 
-A key is an identity with scopes; a rotation gives it another secret and leaves its id, so that limits, budgets and
-records of the key go on.
+A key is an identity with scopes; a rotation replaces its secret and keeps its id, so that limits, budgets and records
+of the key continue.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ _CHANGEABLE: Final = ("name", "expires_at", *SCOPE_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """What a new key shall be. A scope that is `None` restricts nothing.
+    """A new key. A scope that is `None` restricts nothing.
 
-    A service account's key stands for a program; no other key differs from it in what it may do.
+    A service account's key belongs to a program; its permissions do not differ from other keys'.
     """
 
     tenant_id: str
@@ -50,16 +50,16 @@ class KeyRequest:
     max_thinking_tokens: int | None = None
 
     def scopes(self) -> dict[str, object]:
-        """Return the scopes as the table keeps them. Raises InvalidRequest."""
+        """Return the scopes in the form that the table stores. Raises InvalidRequest."""
         return normal_scopes({name: getattr(self, name) for name in SCOPE_FIELDS})
 
 
 def create_key(session: Session, author: Author, wanted: KeyRequest, secret: str, pepper: bytes) -> ApiKey:
     """Register a key under the digest of its secret, which the caller shows once and forgets.
 
-    Raises InvalidRequest on a secret that is not of a key's form, an end in the past, a project without its
-    team or a scope that cannot be; NotFound on an unknown tenant, team or project, and on another team than the one
-    that the author is bound to; Conflict on an inactive tenant or a secret already in use.
+    Raises InvalidRequest on a secret without a key's format, an end in the past, a project without its team or an
+    invalid scope; NotFound on an unknown tenant, team and project, and on another team than the author is restricted
+    to; Conflict on an inactive tenant or a secret already in use.
     """
     _check_form(secret)
     key_id = wanted.id or new_key_id(unix_ns(author.at))
@@ -100,9 +100,9 @@ def list_keys(
     team_id: str = "",
     is_service_account: bool | None = None,
 ) -> list[ApiKey]:
-    """Return up to `limit` keys of a tenant, revoked ones too, oldest first. Raises NotFound on the tenant.
+    """Return up to `limit` keys of a tenant, including revoked ones, oldest first. Raises NotFound on the tenant.
 
-    `team_id` keeps to one team, if it is not empty; `is_service_account` to one kind.
+    `team_id` restricts them to one team, if it is not empty; `is_service_account` to one kind.
     """
     get_tenant(session, tenant_id)
     wanted = select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id > after).order_by(ApiKey.id).limit(limit)
@@ -114,7 +114,7 @@ def list_keys(
 
 
 def get_key(session: Session, tenant_id: str, key_id: str, *, team_id: str = "") -> ApiKey:
-    """Return a key of this tenant. Raises NotFound, also for a key of another tenant or of another team than asked."""
+    """Return a key of this tenant. Raises NotFound, also for a key of another tenant or team."""
     get_tenant(session, tenant_id)
     key = session.get(ApiKey, key_id)
     if key is None or key.tenant_id != tenant_id or team_id not in ("", key.team_id):
@@ -129,7 +129,7 @@ def list_former_secrets(session: Session, key_id: str) -> list[FormerSecret]:
 
 
 def revoke_key(session: Session, author: Author, tenant_id: str, key_id: str) -> ApiKey:
-    """End a key with all its secrets at once, for good. Revoking a revoked key changes nothing but the audit."""
+    """Revoke a key with all its secrets, permanently. Revoking a revoked key only writes an audit entry."""
     begin_change(session, author, "key.revoke", f"{tenant_id}/{key_id}")
     key = get_key(session, tenant_id, key_id, team_id=author.team_id)
     if key.revoked_at is None:
@@ -140,13 +140,13 @@ def revoke_key(session: Session, author: Author, tenant_id: str, key_id: str) ->
 
 
 def keys_of_user(session: Session, user_id: str) -> list[ApiKey]:
-    """Return the keys that an account made for itself and that are not revoked, oldest first."""
+    """Return the keys that an account created for itself and that are not revoked, oldest first."""
     own = (ApiKey.user_id == user_id, ApiKey.revoked_at.is_(None))
     return list(session.scalars(select(ApiKey).where(*own).order_by(ApiKey.id))) if user_id else []
 
 
 def revoke_keys_of(session: Session, user_id: str, at: datetime) -> list[str]:
-    """End the keys that an account made for itself, as part of the change that closes it, and return their ids."""
+    """Revoke the keys that an account created for itself, as part of the change that closes it; return their ids."""
     ended = keys_of_user(session, user_id)
     for key in ended:
         key.revoked_at = at
@@ -195,9 +195,9 @@ def rotate_key(
     pepper: bytes,
     overlap_seconds: int,
 ) -> ApiKey:
-    """Return a key another secret. The present one works on for the overlap, and none before it for any longer.
+    """Replace a key's secret. The current one stays valid for the overlap, and earlier ones no longer than that.
 
-    So a rotation without overlap ends every secret but the new one. Raises Conflict on a revoked or expired key,
+    So a rotation without overlap ends every secret except the new one. Raises Conflict on a revoked or expired key,
     InvalidRequest on an overlap that is negative or above 30 days.
     """
     _check_form(secret)

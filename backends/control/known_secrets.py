@@ -1,7 +1,7 @@
-"""Checks that the secrets directory holds the secrets that the control database was made with.
+"""Checks that the secrets directory contains the secrets that the control database was created with.
 
-The database knows their fingerprints only. A secret that is missing or another one is never replaced without being
-asked: what depends on it would stop working without a word.
+The database stores only their fingerprints. A missing or different secret is never replaced without confirmation: what
+depends on it would stop working silently.
 """
 
 import hashlib
@@ -43,10 +43,10 @@ KNOWN_SECRETS: Final = KnownSecret.__tablename__
 
 
 def check_secrets(database: ControlDatabase, secrets: SecretFiles, names: Collection[str] = tuple(DEPENDS)) -> None:
-    """Raise ConfigurationError if one of these secrets is missing or is not the one that the database knows.
+    """Raise ConfigurationError if one of these secrets is missing or differs from the database's fingerprint.
 
-    A database that knows none yet, of an earlier version, is asked for rows that need one. A new database needs none.
-    Raise ControlUnavailable if the database does not answer.
+    In a database without fingerprints, from an earlier version, rows that need a secret are searched. A new database
+    needs none. Raise ControlUnavailable if the database does not answer.
     """
     with database.session() as session:
         known, needed = _known(session), _needed(session)
@@ -92,10 +92,10 @@ def remember_secrets(database: ControlDatabase, secrets: SecretFiles) -> None:
 def accept_secrets(
     database: ControlDatabase, secrets: SecretFiles, names: Collection[str], author: Author, reason: str
 ) -> dict[str, str]:
-    """Accept these secrets for the installation's from now on, and make those that are missing; audited.
+    """Accept these secrets as the installation's from now on, and create missing ones; audited.
 
-    Return what that means, by name. Earlier checkpoints of the audit stay verifiable by the public key that the
-    database knows. Raise ConfigurationError on a name that is not remembered, or if nothing differs.
+    Return the consequences, by name. Earlier checkpoints of the audit log stay verifiable by the public key in the
+    database. Raise ConfigurationError on an unknown name, or if nothing differs.
     """
     unknown = sorted(set(names) - DEPENDS.keys())
     if unknown:

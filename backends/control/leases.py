@@ -1,4 +1,4 @@
-"""Leases: one process at a time does what must not be done twice, and no longer than it says that it lives."""
+"""Leases: one process at a time runs an exclusive task, for no longer than it renews its lease."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from contracts.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease that this process holds. Another term is another holder's, also where it has the same name."""
+    """A lease that this process holds. Another term belongs to another holder, even one with the same name."""
 
     name: str
     holder: str
@@ -22,10 +22,9 @@ class HeldLease:
 
 
 def take_lease(session: Session, name: str, holder: str, now: datetime, length: timedelta) -> HeldLease | None:
-    """Acquire or prolong a lease until `now + length`; `None` if another process holds it.
+    """Acquire or renew a lease until `now + length`; `None` if another process holds it.
 
-    One that ends later than twice that from now was taken by a clock that was wrong, and is free: its holder may be
-    gone, and the day it names far away.
+    A lease that ends later than twice that from now was taken by a wrong clock, and counts as free.
     """
     free = or_(Lease.holder == holder, Lease.expires_at <= now, Lease.expires_at > now + 2 * length)
     term = case((Lease.holder == holder, Lease.term), else_=Lease.term + 1)
@@ -43,10 +42,10 @@ def take_lease(session: Session, name: str, holder: str, now: datetime, length: 
 
 
 def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
-    """Make sure that a lease is still held, and that it stays so until this transaction ends.
+    """Verify that a lease is still held, and keep it until this transaction ends.
 
-    Call it first: the update locks the row, so the one that takes the lease next waits for what is written here. Raises
-    Conflict if the lease was lost; nothing of the transaction may then be kept.
+    Call it first: the update locks the row, so the next holder waits for what is written here. Raises Conflict if the
+    lease was lost; the transaction must then be rolled back.
     """
     mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
     kept = session.execute(

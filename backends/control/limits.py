@@ -1,4 +1,4 @@
-"""Limits in the control database: one per scope, metric and window, and none that contradicts another."""
+"""Limits in the control database: one per scope, metric and window, without contradictions."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +22,7 @@ from contracts.rules.rule_words import contradiction_text, find_contradiction, l
 
 @dataclass(frozen=True, slots=True)
 class NewLimit:
-    """A limit as people write it. `amount` is in the metric's unit; money stands in `amount_usd` instead."""
+    """A limit as written by people. `amount` is in the metric's unit; money is in `amount_usd` instead."""
 
     tenant_id: str
     level: str
@@ -50,8 +50,8 @@ class LimitChange:
 def create_limit(session: Session, author: Author, new: NewLimit) -> Limit:
     """Add a limit.
 
-    Raises NotFound on an unknown tenant; InvalidRequest where a field is unknown, out of range or does not go with
-    the others; Conflict where the scope has a limit of this metric and window, or one that contradicts it.
+    Raises NotFound on an unknown tenant; InvalidRequest if a field is unknown, out of range or contradicts the others;
+    Conflict if the scope has a limit of this metric and window, or one that contradicts it.
     """
     limit_id = new.id or f"lim_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "limit.create", f"{new.tenant_id}/{limit_id}")
@@ -85,7 +85,7 @@ def create_limit(session: Session, author: Author, new: NewLimit) -> Limit:
 def list_limits(
     session: Session, tenant_id: str, *, after: str = "", limit: int = 100, team_id: str = ""
 ) -> list[Limit]:
-    """Return up to `limit` limits of a tenant after an id, oldest first; of one team where it is named.
+    """Return up to `limit` limits of a tenant after an id, oldest first; of one team if it is named.
 
     Raises NotFound on the tenant.
     """
@@ -95,7 +95,7 @@ def list_limits(
 
 
 def get_limit(session: Session, tenant_id: str, limit_id: str, *, team_id: str = "") -> Limit:
-    """Return a limit of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
+    """Return a limit of this tenant, and of one team if it is named. Raises NotFound, also for any other's."""
     get_tenant(session, tenant_id)
     of_it = (Limit.id == limit_id, visible_rules(Limit, tenant_id, team_id))
     row = session.scalars(select(Limit).where(*of_it)).first()
@@ -105,7 +105,7 @@ def get_limit(session: Session, tenant_id: str, limit_id: str, *, team_id: str =
 
 
 def update_limit(session: Session, author: Author, tenant_id: str, limit_id: str, change: LimitChange) -> Limit:
-    """Change how much a limit allows, or what holds in doubt. Raises as `create_limit` does."""
+    """Change a limit's amount, or `when_away` and `when_unpriced`. Raises as `create_limit` does."""
     entry = begin_change(session, author, "limit.update", f"{tenant_id}/{limit_id}")
     row = get_limit(session, tenant_id, limit_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)

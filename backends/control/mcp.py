@@ -1,4 +1,4 @@
-"""MCP servers and tool rules in the control database: objects of a name and rules, kept alike."""
+"""MCP servers and tool rules in the control database: objects with a name and rules, stored in the same way."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ TOOL_RULES: Final = McpKind(McpToolRule, "tool_rule", MAX_RULES, tool_rule_of)
 
 
 def create_object(session: Session, author: Author, kind: McpKind, name: str, rules: Mapping[str, object]) -> Row:
-    """Add one. Raises Conflict if there is one of that name, InvalidRequest if the rules cannot stand."""
+    """Create an MCP server or tool rule. Raises Conflict if the name exists, InvalidRequest on invalid rules."""
     begin_change(session, author, f"{kind.noun}.create", name, {"rules": dict(rules)})
     if session.get(kind.table, name) is not None:
         raise Conflict(f"{_words(kind)} {name!r} exists; change that one", param="name")
@@ -47,13 +47,13 @@ def create_object(session: Session, author: Author, kind: McpKind, name: str, ru
 
 
 def list_objects(session: Session, kind: McpKind, *, after: str = "", limit: int = 100) -> list[Row]:
-    """Return up to `limit` whose names sort after `after`."""
+    """Return up to `limit` MCP servers or tool rules whose names sort after `after`."""
     wanted = select(kind.table).where(kind.table.id > after).order_by(kind.table.id)
     return list(session.scalars(wanted.limit(limit)))
 
 
 def get_object(session: Session, kind: McpKind, name: str) -> Row:
-    """Return one. Raises NotFound."""
+    """Return an MCP server or tool rule. Raises NotFound."""
     row: Row | None = session.get(kind.table, name)
     if row is None:
         raise NotFound(f"there is no {_words(kind)} {name!r}", rows=[row_name(kind.table, name)])
@@ -61,7 +61,7 @@ def get_object(session: Session, kind: McpKind, name: str) -> Row:
 
 
 def set_object(session: Session, author: Author, kind: McpKind, name: str, rules: Mapping[str, object]) -> Row:
-    """Replace the rules whole. Raises NotFound, and InvalidRequest if they cannot stand."""
+    """Replace all rules. Raises NotFound, and InvalidRequest if they are invalid."""
     entry = begin_change(session, author, f"{kind.noun}.update", name)
     row = get_object(session, kind, name)
     entry.detail = {"before": {"rules": row.rules}, "after": {"rules": dict(rules)}}
@@ -80,7 +80,7 @@ def delete_object(session: Session, author: Author, kind: McpKind, name: str) ->
 
 
 def load_mcp_servers(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, McpServerSpec]:
-    """Return the servers by name, their references to stored keys sealed. One that cannot be read is left out."""
+    """Return the servers by name, with their stored keys encrypted. An unreadable one is left out."""
 
     def build(row: Any) -> McpServerSpec:
         spec = mcp_server_of(row[0].id, row[0].rules)
@@ -92,7 +92,7 @@ def load_mcp_servers(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, Mc
 
 
 def load_tool_rules(rows: SoundRows) -> tuple[ToolRule, ...]:
-    """Return the rules. One that cannot be read denies every tool: it may have been meant to deny some."""
+    """Return the rules. An unreadable one denies every tool: it may have been meant to deny some."""
     wanted = select(McpToolRule).order_by(McpToolRule.id)
     return tuple(rows.build("tool rule", wanted, (McpToolRule.id,), _rule))
 

@@ -18,7 +18,7 @@ _LEASE: Final = timedelta(seconds=30)  # longer than a renewal takes
 
 
 class DatabaseTokenStore:
-    """One gateway's way to the tokens that all gateways share."""
+    """One gateway's access to the tokens that all gateways share."""
 
     def __init__(self, url: str, gateway: str, secrets: SecretFiles) -> None:
         self._database = ControlDatabase(url)  # connects at first use
@@ -33,7 +33,7 @@ class DatabaseTokenStore:
             return take_lease(session, _lease_name(server), holder, datetime.now(UTC), _LEASE)
 
     def read(self, server: str) -> AccessGrant | None:
-        """Return what the row holds."""
+        """Return the stored grant."""
         with self._database.session() as session:
             row = session.get(McpToken, server)
             sealed = None if row is None else row.sealed
@@ -62,7 +62,7 @@ class DatabaseTokenStore:
         return sealer
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()
 
 

@@ -40,7 +40,7 @@ class TenantChange:
 def create_tenant(
     session: Session, author: Author, tenant_id: str, name: str, *, time_zone: str = "UTC", weight: int = 1
 ) -> Tenant:
-    """Add a tenant. Raises Conflict if the id is taken."""
+    """Add a tenant. Raises Conflict if the id is in use."""
     begin_change(session, author, "tenant.create", tenant_id, {"name": name, "time_zone": time_zone, "weight": weight})
     if session.get(Tenant, tenant_id) is not None:
         raise Conflict(f"tenant {tenant_id!r} exists already; choose another id", param="id")
@@ -59,7 +59,7 @@ def create_tenant(
 
 
 def list_tenants(session: Session, *, after: str = "", limit: int = 100, only: str = "") -> list[Tenant]:
-    """Return up to `limit` tenants whose ids sort after `after`, in their order; `only` this one where it is named."""
+    """Return up to `limit` tenants whose ids sort after `after`, in order; only the tenant `only` if it is named."""
     wanted = select(Tenant).where(Tenant.id > after).order_by(Tenant.id).limit(limit)
     return list(session.scalars(wanted.where(Tenant.id == only) if only else wanted))
 
@@ -84,10 +84,10 @@ def check_reach(session: Session, author: Author, tenant: str) -> None:
 
 
 def update_tenant(session: Session, author: Author, tenant_id: str, change: TenantChange) -> Tenant:
-    """Change a tenant. One that is not active keeps its rows and has all its keys refused.
+    """Change a tenant. An inactive one keeps its rows and has all its keys refused.
 
-    Raise NotFound, and Conflict on another time zone if its months are closed or its costs corrected by the calendar of
-    this one.
+    Raise NotFound, and Conflict on another time zone if its months are closed or its costs corrected by the current
+    calendar.
     """
     values = {
         name: value
@@ -109,7 +109,7 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
 
 
 def _refuse_booked(session: Session, tenant: Tenant) -> None:
-    """Raise Conflict if the books know days and months of a tenant: of another calendar they would be others."""
+    """Raise Conflict if the books contain days and months of a tenant, which another calendar would change."""
     closed = select(BookPeriod.month).where(BookPeriod.tenant_id == tenant.id, BookPeriod.state == "closed")
     month = session.scalar(closed.order_by(BookPeriod.month.desc()).limit(1))
     undone = select(BookAdjustment.reverses).where(
@@ -150,7 +150,7 @@ def create_team(session: Session, author: Author, tenant_id: str, team_id: str, 
 
 
 def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int = 100, only: str = "") -> list[Team]:
-    """Return up to `limit` teams of a tenant after an id; `only` this one where it is named.
+    """Return up to `limit` teams of a tenant after an id; only the team `only` if it is named.
 
     Raises NotFound if the tenant does not exist.
     """

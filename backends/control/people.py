@@ -1,4 +1,4 @@
-"""Whether two authors of changes may be one person: what two-person approval asks."""
+"""Whether two authors of changes may be the same person, for two-person approval."""
 
 import re
 from typing import Final
@@ -12,11 +12,10 @@ _ON_THE_MACHINE: Final = re.compile(r" \(command line\)$")
 
 
 def is_same_person(session: Session, first: str, second: str) -> bool:
-    """Return whether two authors count as one person: they have one name, or their tokens were made by one account or
-    one token.
+    """Return whether two authors count as one person: they have one name, or one account or token created their tokens.
 
-    Who may make tokens could make themselves a second one under another name. Tokens that the installation's owner
-    made are people of their own.
+    A person who may create tokens could create a second one under another name. Tokens created by the installation's
+    owner count as separate people.
     """
     return _name(first) == _name(second) or _origin(session, first) == _origin(session, second)
 
@@ -26,7 +25,7 @@ def _name(author: str) -> str:
 
 
 def _origin(session: Session, author: str) -> str:
-    """Return who made an author's access: an account's address, else the first token of a line, else the name."""
+    """Return the origin of an author's access: an account's address, else the first token of a line, else the name."""
     found = TOKEN_ID.search(author)
     token = session.get(AdminToken, found[1]) if found else None
     seen: set[str] = set()

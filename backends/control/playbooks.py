@@ -1,4 +1,4 @@
-"""Playbooks in the control database: what is done when a provider is out as a whole."""
+"""Playbooks in the control database: what happens while a whole provider is down."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from contracts.serving.failures import Playbook, playbook_of
 
 
 def create_playbook(session: Session, author: Author, provider: str, rules: Mapping[str, object]) -> OutagePlaybook:
-    """Add a provider's playbook. Raises Conflict if it has one, InvalidRequest where the rules cannot stand."""
+    """Add a provider's playbook. Raises Conflict if it has one, InvalidRequest if the rules are invalid."""
     begin_change(session, author, "playbook.create", provider, {"rules": dict(rules)})
     if session.get(OutagePlaybook, provider) is not None:
         raise Conflict(f"provider {provider!r} has a playbook already; change that one", param="provider")
@@ -40,7 +40,7 @@ def get_playbook(session: Session, provider: str) -> OutagePlaybook:
 
 
 def set_playbook(session: Session, author: Author, provider: str, rules: Mapping[str, object]) -> OutagePlaybook:
-    """Replace a playbook's rules whole. Raises NotFound, and InvalidRequest if they cannot stand."""
+    """Replace all of a playbook's rules. Raises NotFound, and InvalidRequest if they are invalid."""
     entry = begin_change(session, author, "playbook.update", provider)
     playbook = get_playbook(session, provider)
     entry.detail = {"before": {"rules": playbook.rules}, "after": {"rules": dict(rules)}}
@@ -58,7 +58,7 @@ def delete_playbook(session: Session, author: Author, provider: str) -> None:
 
 
 def load_playbooks(rows: SoundRows) -> dict[str, Playbook]:
-    """Return the playbooks by provider; what cannot be read is left out and named in the rows' faults."""
+    """Return playbooks by provider; unreadable ones are left out and named in the rows' faults."""
     built = rows.build(
         "playbook",
         select(OutagePlaybook),

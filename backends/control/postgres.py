@@ -1,7 +1,7 @@
-"""PostgreSQL on one or several servers: which of them takes writes, and connections that notice when it stops.
+"""PostgreSQL on one or several servers: finds the one that accepts writes, and detects when it stops.
 
-With several hosts a server is the primary if it takes writes and no other that does has a later timeline: PostgreSQL
-begins a timeline at each promotion, so a former primary that comes back as one is left alone.
+With several hosts a server is the primary if it accepts writes and no other such server has a later timeline:
+PostgreSQL starts a timeline at each promotion, so a former primary that returns is not used.
 """
 
 import logging
@@ -34,7 +34,7 @@ _TIMELINE_KEY: Final = "tollkeeper_timeline"
 
 
 def postgres_engine(url: URL, **options: Any) -> Engine:
-    """Return an engine whose connections take writes. Raises ConfigurationError if psycopg is missing."""
+    """Return an engine whose connections accept writes. Raises ConfigurationError if psycopg is missing."""
     hosts = hosts_of(url)
     single = url if not hosts else url.set(host=hosts[0][0], port=hosts[0][1], query=without_hosts(url))
     try:
@@ -82,7 +82,7 @@ class PostgresServers:
         return self._connect(found.host, wanted)
 
     def on_checkout(self, connection: Any, record: ConnectionPoolEntry, _: object) -> None:
-        """Give up a connection to a server that has been replaced; look for that in the background meanwhile."""
+        """Drop a connection to a server that has been replaced; check for that in the background."""
         timeline = record.info.get(_TIMELINE_KEY)
         if timeline is None:
             timeline = record.info[_TIMELINE_KEY] = connection.timeline
@@ -103,7 +103,7 @@ class PostgresServers:
                 self._is_looking = False
 
     def _look(self, wanted: dict[str, Any]) -> _Found | None:
-        """Ask every host; return the one that takes writes on the latest timeline."""
+        """Ask every host; return the one that accepts writes on the latest timeline."""
         found: list[_Found] = []
         for host in self._hosts:
             try:
@@ -148,16 +148,16 @@ class PostgresServers:
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """A connection that is given up if its server owes an answer and does not take another connection either.
+    """A connection that is dropped if its server owes an answer and accepts no other connection either.
 
-    A statement may take as long as it needs; a server that is frozen takes no connection.
+    A statement may take as long as it needs; a frozen server accepts no connection.
     """
 
     wanted: dict[str, Any]
     timeline: int = 0
 
     def wait(self, gen: Generator[Any, Any, ResultT], interval: float = 0.1, timeout: float | None = None) -> ResultT:
-        """Wait for an answer. Raises psycopg.OperationalError if the server is gone."""
+        """Wait for an answer. Raises psycopg.OperationalError if the server is unreachable."""
         return super().wait(self._watched(gen), interval, timeout)
 
     def _watched(self, gen: Generator[Any, Any, ResultT]) -> Generator[Any, Any, ResultT]:

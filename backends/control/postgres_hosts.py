@@ -1,4 +1,4 @@
-"""The servers that a PostgreSQL URL names: one, or several of which one takes writes at a time."""
+"""The servers in a PostgreSQL URL: one, or several of which one accepts writes at a time."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -55,5 +55,5 @@ def _host(text: str) -> Host:
 
 
 def without_hosts(url: URL) -> dict[str, Any]:
-    """Return a URL's parameters but those that name hosts and say which of them is wanted."""
+    """Return a URL's parameters except those that name hosts and select one of them."""
     return {name: value for name, value in url.query.items() if name not in ("host", "target_session_attrs")}

@@ -1,7 +1,7 @@
 """Price cards and standard cost cards in the control database, always written and read as `contracts.pricing.prices`
 cards.
 
-A card is never changed once it has priced something; its end may be set, so that the next one can begin.
+A card is never changed once it has priced something; its end may be set, so that the next one can start.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,9 +49,8 @@ class NewStandardCost:
 def create_price(session: Session, author: Author, new: NewPrice) -> Price:
     """Add a price card.
 
-    Raises InvalidRequest naming the leaf whose price is negative or too fine, Conflict where the version is
-    taken or the card's validity overlaps another of the same model, provider, region and tenant, NotFound on an unknown
-    tenant.
+    Raises InvalidRequest naming the leaf whose price is negative or too fine, Conflict if the version is in use or the
+    card's validity overlaps another of the same model, provider, region and tenant, NotFound on an unknown tenant.
     """
     begin_change(session, author, "price.create", new.version, {"model": new.model, "tenant": new.tenant})
     if new.tenant:
@@ -116,7 +115,7 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
 
 
 def list_prices(session: Session, *, after: str = "", limit: int = 100, seen_by_tenant: str = "") -> list[Price]:
-    """Return up to `limit` price cards whose versions sort after `after`; no other tenant's where one is named."""
+    """Return up to `limit` price cards whose versions sort after `after`; no other tenant's if one is named."""
     wanted = select(Price).where(Price.version > after).order_by(Price.version).limit(limit)
     return list(session.scalars(wanted.where(Price.tenant_id.in_(("", seen_by_tenant))) if seen_by_tenant else wanted))
 
@@ -149,10 +148,10 @@ def get_standard_cost(session: Session, version: str) -> StandardCost:
 def replace_price(
     session: Session, author: Author, version: str, new: NewPrice, *, is_confirmed: bool = False
 ) -> Price:
-    """End a price card where a new one of the same model, provider, region and tenant begins, and add that.
+    """End a price card when a new one of the same model, provider, region and tenant starts, and add that.
 
-    Both in the session's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest where the new
-    card is of something else or begins after the other's end.
+    Both in the session's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest if the new card
+    is for something else or starts after the other's end.
     """
     old = session.get(Price, version)
     if old is None:
@@ -188,10 +187,10 @@ def replace_price(
 def end_price(
     session: Session, author: Author, version: str, valid_to: datetime, *, is_confirmed: bool = False
 ) -> Price:
-    """Set the moment from which a price card no longer holds.
+    """Set the end of a price card's validity.
 
-    Raises NotFound, InvalidRequest, Conflict, or EffectUnconfirmed where that moment is in the past and the caller has
-    not confirmed the effect.
+    Raises NotFound, InvalidRequest, Conflict, or EffectUnconfirmed if that time is in the past and the caller has not
+    confirmed the effect.
     """
     row = session.get(Price, version)
     if row is None:
@@ -204,7 +203,7 @@ def end_price(
 def end_standard_cost(
     session: Session, author: Author, version: str, valid_to: datetime, *, is_confirmed: bool = False
 ) -> StandardCost:
-    """Set the moment from which a standard cost card no longer holds. Raises as `end_price` does."""
+    """Set the end of a standard cost card's validity. Raises as `end_price` does."""
     row = session.get(StandardCost, version)
     if row is None:
         raise NotFound(f"no standard cost card has the version {version!r}", rows=[row_name(StandardCost, version)])
@@ -215,7 +214,7 @@ def end_standard_cost(
 
 @dataclass(frozen=True, slots=True)
 class EndEffect:
-    """What ending a card does: which card (if any) prices its model from then on, and whether that is in the past."""
+    """The effect of ending a card: which card (if any) then prices its model, and whether it is in the past."""
 
     version: str
     ends_at: datetime
@@ -235,7 +234,7 @@ class EndEffect:
 
 
 def effect_of_end(session: Session, author: Author, version: str, valid_to: datetime) -> EndEffect:
-    """Return what ending a price card or standard cost card would do, changing nothing. Raises NotFound."""
+    """Return the effect of ending a price card or standard cost card, changing nothing. Raises NotFound."""
     row = session.get(Price, version) or session.get(StandardCost, version)
     if row is None:
         raise NotFound(
@@ -295,7 +294,7 @@ def load_cards(session: Session, model: str | None = None) -> list[AnyCard]:
 
 
 def card_of_price(row: Price) -> PriceCard:
-    """Build the card a row stands for. Raises ConfigurationError if the row breaks a card's rules."""
+    """Build the price card in a row. Raises ConfigurationError if the row is invalid."""
     written = cast("Mapping[str, object]", row.card)
     tiers = cast("Sequence[Mapping[str, object]]", written.get("tiers", ()))
     per_unit = {
@@ -334,7 +333,7 @@ def card_of_price(row: Price) -> PriceCard:
 
 
 def card_of_standard_cost(row: StandardCost) -> StandardCostCard:
-    """Build the card a row stands for. Raises ConfigurationError if the row breaks a card's rules."""
+    """Build the standard cost card in a row. Raises ConfigurationError if the row is invalid."""
     rates: dict[str, int] = {}
     batch_rates: dict[str, int | None] = {}
     for name in ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok"):

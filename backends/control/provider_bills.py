@@ -1,4 +1,4 @@
-"""Providers' bills in the control database: a file is written whole with its audit entry, or not at all."""
+"""Providers' bills in the control database: a file is written completely with its audit entry, or not at all."""
 
 import base64
 import hashlib
@@ -56,7 +56,7 @@ def unpack_lines(packed: str, line: type[LineT]) -> list[LineT]:
 
 
 def check_provider(provider: str) -> str:
-    """Return a provider's name. Raise InvalidRequest if it can be none."""
+    """Return a provider's name. Raise InvalidRequest if it is invalid."""
     if not _PROVIDER.fullmatch(provider):
         raise InvalidRequest(
             f"the provider {provider[:63]!r} must be 1 to 63 small letters, digits, '_', '.' or '-', as on the target",
@@ -73,10 +73,10 @@ def write_bill(
     replaces: bool = False,
     refuse: Callable[[Session, Sequence[ProviderBill]], None] = lambda session, known: None,
 ) -> ProviderBill:
-    """Write a bill, in place of those of its provider, month and format if it replaces them.
+    """Write a bill, replacing those of its provider, month and format if `replaces`.
 
-    `refuse` may raise on what these have already: it is called under the write lock, so of two imports at once one
-    sees the other's. Raise Conflict if the same file is there already.
+    `refuse` may raise depending on the existing ones: it is called under the write lock, so of two concurrent imports
+    one sees the other's. Raise Conflict if the same file was imported.
     """
     check_provider(new.provider)
     entry = begin_change(session, author, "book.import_bill", f"{new.provider}/{new.month}")
@@ -163,7 +163,7 @@ def packed_lines(session: Session, bills: Iterable[ProviderBill]) -> list[str]:
 
 
 def set_bill_names(session: Session, author: Author, provider: str, kind: str, names: Mapping[str, str | None]) -> None:
-    """Set what names of a provider's bills mean; `None` removes one. Raise InvalidRequest on a target that is none."""
+    """Set the meaning of names in a provider's bills; `None` removes one. Raise InvalidRequest on an unknown target."""
     check_provider(provider)
     if kind not in BILL_NAME_KINDS:
         raise InvalidRequest(f"kind {kind[:20]!r} is none of {', '.join(BILL_NAME_KINDS)}", param="kind")
@@ -190,13 +190,13 @@ def set_bill_names(session: Session, author: Author, provider: str, kind: str, n
 
 
 def bill_names(session: Session, provider: str = "") -> list[ProviderBillName]:
-    """Return what names in bills mean, of one provider or of all."""
+    """Return the meaning of names in bills, of one provider or of all."""
     wanted = select(ProviderBillName).order_by(ProviderBillName.provider, ProviderBillName.kind, ProviderBillName.name)
     return list(session.scalars(wanted.where(ProviderBillName.provider == provider) if provider else wanted))
 
 
 def bills_digest(bills: Iterable[ProviderBill], names: Iterable[ProviderBillName]) -> str:
-    """Return a digest of what a reconciliation is made of, besides recorded usage."""
+    """Return a digest of everything that a reconciliation depends on, besides recorded usage."""
     digest = hashlib.sha256()
     for bill in bills:
         digest.update(f"{bill.id} {bill.digest} {bill.usd_rate}\n".encode())
@@ -218,7 +218,7 @@ def keep_reconciliation(
     causes: Mapping[str, str],
     packed: str,
 ) -> Reconciliation:
-    """Write what was found for a provider's month, in place of what was found before."""
+    """Store the result for a provider's month, replacing the previous one."""
     row = session.get(Reconciliation, (provider, month))
     if row is None:
         row = Reconciliation(provider=provider, month=month)
@@ -241,6 +241,6 @@ def kept_differences(session: Session, provider: str, month: str) -> str:
 
 
 def list_reconciliations(session: Session) -> list[Reconciliation]:
-    """Return what was found last for each provider's month, the latest month first."""
+    """Return the latest result for each provider's month, latest month first."""
     wanted = select(Reconciliation).order_by(Reconciliation.month.desc(), Reconciliation.provider)
     return list(session.scalars(wanted))

@@ -1,5 +1,4 @@
-"""Dated cost rates in the control database: written once, ended, never changed, read as `contracts.pricing.rates` has
-them."""
+"""Dated cost rates in the control database: written once, ended, never changed, read as `contracts.pricing.rates`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,8 +30,8 @@ class NewRate:
 def create_rate(session: Session, author: Author, new: NewRate) -> CostRate:
     """Add a rate.
 
-    Raises InvalidRequest naming a value that is wrong, NotFound on terms of an unknown tenant, and Conflict where the
-    version is taken or the rate overlaps another of its subject.
+    Raises InvalidRequest naming the invalid value, NotFound on terms of an unknown tenant, and Conflict if the version
+    is in use or the rate overlaps another of its subject.
     """
     begin_change(session, author, "rate.create", new.version, {"kind": new.kind, "subject": new.subject})
     if new.kind == "terms":
@@ -57,7 +56,7 @@ def create_rate(session: Session, author: Author, new: NewRate) -> CostRate:
 
 
 def end_rate(session: Session, author: Author, version: str, valid_to: datetime) -> CostRate:
-    """Set the moment from which a rate no longer holds. Raises NotFound, InvalidRequest or Conflict."""
+    """Set the end of a rate's validity. Raises NotFound, InvalidRequest or Conflict."""
     begin_change(session, author, "rate.end", version, {"valid_to": valid_to.isoformat()})
     row = session.get(CostRate, version)
     if row is None:
@@ -88,7 +87,7 @@ def load_rates(session: Session) -> RateBook:
 
 
 def rate_of_row(row: CostRate) -> AnyRate:
-    """Build the rate a row stands for. Raises ConfigurationError if the row breaks a rate's rules."""
+    """Build the rate in a row. Raises ConfigurationError if the row is invalid."""
     return rate_of(row.kind, row.version, row.subject, row.rate, row.valid_from, row.valid_to)
 
 

@@ -47,9 +47,9 @@ def publish_observation(
 
 
 def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[Observed]:
-    """Return what the other gateways see of a term of a rollout. What cannot be read is left out.
+    """Return the other gateways' measurements of a term of a rollout. Unreadable ones are left out.
 
-    Of gateways that are gone there is what their incumbent did: what a candidate at 100 % is still compared with.
+    Of gateways that no longer run, the incumbent's results remain: a candidate at 100 % is still compared with them.
     """
     found: list[Observed] = []
     for row in observations_of(session, rollout_id):
@@ -64,14 +64,14 @@ def others_observed(session: Session, gateway: str, rollout_id: str, term: int, 
 
 
 def incumbent_before(session: Session, gateway: str, rollout_id: str) -> ArmTally | None:
-    """Return what a gateway has written down of the incumbent as a whole; `None` if it has not."""
+    """Return what a gateway has stored about the incumbent in total; `None` if nothing."""
     row = session.get(RolloutObservation, (rollout_id, gateway))
     seen = None if row is None else read_seen(row)
     return None if seen is None else seen.incumbent_before
 
 
 def read_seen(row: RolloutObservation) -> Observed | None:
-    """Return what a gateway has written down; `None` if it cannot be read, as of another version."""
+    """Return a gateway's stored measurements; `None` if they cannot be read, for example from another version."""
     try:
         return from_plain(row.seen)
     except msgspec.ValidationError:
@@ -92,7 +92,7 @@ def shadow_spent(session: Session, rollout_id: str, day: str) -> Mapping[str, in
 
 
 def observations_of(session: Session, rollout_id: str) -> list[RolloutObservation]:
-    """Return what every gateway has written down of a rollout."""
+    """Return every gateway's stored measurements of a rollout."""
     wanted = select(RolloutObservation).where(RolloutObservation.rollout_id == rollout_id)
     return list(session.scalars(wanted.order_by(RolloutObservation.gateway)))
 
@@ -106,9 +106,9 @@ def forget_observations(session: Session, before: datetime) -> None:
 
 
 def raise_rollback_alert(session: Session, rollout: Rollout, reason: str, at: datetime) -> None:
-    """Put a rollback into the alert log, and a notice of it into the outbox of each of the platform's channels.
+    """Write a rollback into the alert log, and a notification of it for each of the platform's channels.
 
-    It is over when it is written: there is nothing that could hold on. Nobody has to make a rule for it.
+    The alert ends when it is written, because it describes an event. It needs no rule.
     """
     number = f"{rollout.id}/{rollout.term}"
     alert = Alert(

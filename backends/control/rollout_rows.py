@@ -1,4 +1,4 @@
-"""Rollouts as the control database holds them, and those that no longer fit what is served."""
+"""Rollouts as stored in the control database, and the faults of those that no longer match the configuration."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from contracts.serving.route_checks import Serving
 
 
 def spec_of_row(row: Rollout) -> RolloutSpec:
-    """Build the rollout that a row stands for. Raises ConfigurationError."""
+    """Build the rollout in a row. Raises ConfigurationError."""
     return RolloutSpec(
         id=row.id,
         route=row.route,
@@ -28,7 +28,7 @@ def spec_of_row(row: Rollout) -> RolloutSpec:
 
 
 def rollout_faults(session: Session, serving: Serving) -> dict[str, str]:
-    """Return what keeps live rollouts from standing where these are served, by rollout."""
+    """Return the faults of live rollouts with this configuration, by rollout."""
     found: dict[str, str] = {}
     for row in session.scalars(select(Rollout).where(Rollout.state.in_(LIVE)).order_by(Rollout.id)):
         try:

@@ -1,4 +1,4 @@
-"""Rollouts in the control database: begun, moved on, ended. A rollout that cannot stand on its route is refused."""
+"""Rollouts in the control database: started, advanced, ended. A rollout that is invalid on its route is refused."""
 
 import secrets
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ def create_rollout(
     candidate: str,
     rules: Mapping[str, object],
 ) -> Rollout:
-    """Start a rollout at its first step. Raises Conflict if the name is taken or the route has one that is live,
-    InvalidRequest if it cannot stand.
+    """Start a rollout at its first step. Raises Conflict if the name is in use or the route has a live one,
+    InvalidRequest if it is invalid.
     """
     entry = begin_change(session, author, "rollout.create", rollout_id)
     if session.get(Rollout, rollout_id) is not None:
@@ -68,7 +68,7 @@ def create_rollout(
 
 
 def list_rollouts(session: Session, *, route: str = "", after: str = "", limit: int = 100) -> list[Rollout]:
-    """Return up to `limit` rollouts whose ids sort after `after`; those of one route where it is named."""
+    """Return up to `limit` rollouts whose ids sort after `after`; those of one route if it is named."""
     wanted = select(Rollout).where(Rollout.id > after).order_by(Rollout.id).limit(limit)
     return list(session.scalars(wanted.where(Rollout.route == route) if route else wanted))
 
@@ -95,12 +95,12 @@ def delete_rollout(session: Session, author: Author, rollout_id: str) -> None:
 
 
 def pause_rollout(session: Session, author: Author, rollout_id: str, reason: str = "") -> Rollout:
-    """Keep the current share: no step follows by itself. Bounds still hold."""
+    """Keep the current share: no step follows automatically. Guards stay active."""
     return _move(session, author, rollout_id, "pause", ("running",), "paused", reason)
 
 
 def resume_rollout(session: Session, author: Author, rollout_id: str, reason: str = "") -> Rollout:
-    """Go on from where it was paused, or begin again at the first step where it had ended without a promotion."""
+    """Continue a paused rollout, or restart one that ended without a promotion at the first step."""
     row = _move(
         session, author, rollout_id, "resume", ("paused", "aborted", "rolled_back"), "running", reason or "resumed"
     )
@@ -114,9 +114,9 @@ def abort_rollout(session: Session, author: Author, rollout_id: str, reason: str
 
 
 def roll_back(session: Session, author: Author, rollout_id: str, term: int, reason: str) -> Rollout:
-    """Roll back to the incumbent for what a gateway has seen in a term.
+    """Roll back to the incumbent because of a gateway's measurements in a term.
 
-    Raises NotFound, and Conflict if that term is past.
+    Raises NotFound, and Conflict if that term has passed.
     """
     return _move(session, author, rollout_id, "roll_back", LIVE, "rolled_back", reason, seen_term=term)
 
@@ -124,9 +124,9 @@ def roll_back(session: Session, author: Author, rollout_id: str, term: int, reas
 def advance_rollout(
     session: Session, author: Author, rollout_id: str, reason: str = "", *, seen_term: int | None = None
 ) -> Rollout:
-    """Go on to the next step. `seen_term`: only where it still is at that term.
+    """Start the next step. `seen_term`: only if that is still the term.
 
-    Raises NotFound, Conflict if it is not live or the term is past, InvalidRequest where it stands at its last step.
+    Raises NotFound, Conflict if it is not live or the term has passed, InvalidRequest if it is at its last step.
     """
     entry, row = _opened(session, author, rollout_id, "advance", LIVE, seen_term)
     spec = spec_of_row(row)
@@ -145,8 +145,8 @@ def promote_rollout(
 ) -> Rollout:
     """Put the candidate in the incumbent's place on the route. `seen_term` as for `advance_rollout`.
 
-    Its entries keep their weights, conditions and regions; a provider that was the incumbent's is taken out. Raises as
-    `set_route` besides.
+    Its entries keep their weights, conditions and regions; the incumbent's provider is removed. Raises also as
+    `set_route` does.
     """
     entry, row = _opened(session, author, rollout_id, "promote", LIVE, seen_term)
     before = get_route(session, row.route).rules
@@ -163,7 +163,7 @@ def load_rollouts(
     models: Mapping[str, ModelSpec],
     pools: Mapping[str, PoolSpec],
 ) -> dict[str, RolloutSpec]:
-    """Return the live rollouts by route. One that cannot stand is left out and named in the rows' faults."""
+    """Return the live rollouts by route. An invalid one is left out and named in the rows' faults."""
     wanted = select(Rollout).where(Rollout.state.in_(LIVE))
     built = rows.build("rollout", wanted, (Rollout.id,), lambda row: spec_of_row(row[0]))
     kept: dict[str, RolloutSpec] = {}
@@ -209,9 +209,9 @@ def _opened(
     from_states: tuple[RolloutState, ...],
     seen_term: int | None,
 ) -> tuple[AuditEntry, Rollout]:
-    """Open a change of a rollout. Of several gateways that act on the same term one comes first.
+    """Start a change of a rollout. Of several gateways that act on the same term one succeeds.
 
-    Raises NotFound, and Conflict if it is another's turn, or none for this.
+    Raises NotFound, and Conflict if the term has passed, or the state does not allow the change.
     """
     entry = begin_change(session, author, f"rollout.{action}", rollout_id)
     row = session.get(Rollout, rollout_id, populate_existing=True)

@@ -16,12 +16,12 @@ from contracts.serving.routes import RouteSpec, route_spec
 
 
 def spec_of(route: Route) -> RouteSpec:
-    """Build the route that a row stands for. Raises ConfigurationError."""
+    """Build the route in a row. Raises ConfigurationError."""
     return route_spec(route.id, route.rules, int(route.created_at.timestamp()))
 
 
 def read_serving(session: Session) -> Serving:
-    """Return what is served now, as far as routes depend on it: active routes and models, pools that have targets."""
+    """Return the current configuration that routes depend on: active routes and models, pools with targets."""
     regions = {pool.id: pool.region for pool in session.scalars(select(Pool))}
     targets: dict[str, list[TargetSpec]] = {}
     for target in session.scalars(select(Target).order_by(Target.pool_id, Target.id)):
@@ -35,14 +35,14 @@ def read_serving(session: Session) -> Serving:
 
 
 def faults_in(session: Session) -> dict[str, RouteFault]:
-    """Return what is wrong with active routes now, by route."""
+    """Return the faults of active routes now, by route."""
     session.flush()
     return {fault.route: fault for fault in find_faults(read_serving(session))}
 
 
 @contextmanager
 def routes_kept(session: Session) -> Iterator[None]:
-    """Refuse what happens within where a route or a live rollout that could stand before it no longer can.
+    """Refuse the enclosed change if it makes a valid route or live rollout invalid.
 
     Raises Conflict.
     """
@@ -59,7 +59,7 @@ def routes_kept(session: Session) -> Iterator[None]:
 
 @contextmanager
 def rollouts_kept(session: Session) -> Iterator[None]:
-    """Refuse what happens within where a live rollout that could stand before it no longer can. Raises Conflict."""
+    """Refuse the enclosed change if it makes a valid live rollout invalid. Raises Conflict."""
     if session.scalars(select(Rollout.id).where(Rollout.state.in_(LIVE)).limit(1)).first() is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Routes in the control database. A route that cannot stand is refused, and so is taking away what one leads to."""
+"""Routes in the control database. An invalid route is refused, and so is removing what one leads to."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from contracts.serving.routes import RouteSpec
 def create_route(session: Session, author: Author, route_id: str, rules: Mapping[str, object]) -> Route:
     """Add a name that applications may ask for, and where it leads.
 
-    Raises Conflict if the name is taken, InvalidRequest where the route cannot stand.
+    Raises Conflict if the name is in use, InvalidRequest if the route is invalid.
     """
     begin_change(session, author, "route.create", route_id, {"rules": dict(rules)})
     if session.get(Route, route_id) is not None:
@@ -57,10 +57,10 @@ def set_route(
     rules: Mapping[str, object] | None = None,
     is_active: bool | None = None,
 ) -> Route:
-    """Replace a route's rules whole, offer or withdraw it, or both.
+    """Replace all of a route's rules, activate or deactivate it, or both.
 
-    Raises NotFound, InvalidRequest if the route cannot stand, or another that leads to it no longer could, and Conflict
-    where a live rollout on it no longer could.
+    Raises NotFound, InvalidRequest if the route, or another that leads to it, would be invalid, and Conflict if a live
+    rollout on it would be.
     """
     entry = begin_change(session, author, "route.update", route_id)
     route = get_route(session, route_id)
@@ -87,7 +87,7 @@ def delete_route(session: Session, author: Author, route_id: str) -> None:
 def load_routes(
     rows: SoundRows, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, RouteSpec]:
-    """Return the active routes. One that cannot stand is left out and named in the rows' faults."""
+    """Return the active routes. An invalid one is left out and named in the rows' faults."""
     wanted = select(Route).where(Route.is_active)
     built = rows.build("route", wanted, (Route.id,), lambda row: spec_of(row[0]))
     kept, faults = sound_routes(Serving({route.id: route for route in built}, models, pools))
@@ -96,7 +96,7 @@ def load_routes(
 
 
 def _check(session: Session, route: Route, before: Mapping[str, RouteFault]) -> None:
-    """Refuse a change after which this route could not stand, or another that could. Raises InvalidRequest."""
+    """Refuse a change that makes this route, or another valid one, invalid. Raises InvalidRequest."""
     try:
         spec_of(route)  # also one that is withdrawn
     except ConfigurationError as error:

@@ -12,10 +12,10 @@ from contracts.rules.limits import EACH, Level, Scope
 
 
 def checked_scope(session: Session, tenant_id: str, level: str, subject: str, model: str) -> Scope:
-    """Return the scope that a rule names.
+    """Return the scope of a rule.
 
-    Raises NotFound on an unknown tenant; InvalidRequest naming `level`, `subject` or `model` where the level is
-    unknown, the subject has another form than its level's, or nothing here has that name.
+    Raises NotFound on an unknown tenant; InvalidRequest naming `level`, `subject` or `model` if the level is unknown,
+    the subject has another form than its level's, or no object has that name.
     """
     get_tenant(session, tenant_id)
     try:

@@ -1,4 +1,4 @@
-"""Limits, budgets, tenants and queues as the data plane decides by them, built from the rows that keep them."""
+"""Limits, budgets, tenants and queues for the data plane, built from their rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ FAILURES_SETTING = "failures"
 
 
 def limit_spec(row: Limit) -> LimitSpec:
-    """Build the limit a row stands for. Raises ConfigurationError if the row breaks a limit's rules."""
+    """Build the limit in a row. Raises ConfigurationError if the row is invalid."""
     word = cast(MetricWord, row.metric)
     if word not in KIND_OF_WORD:
         raise ConfigurationError(f"metric {row.metric!r} is unknown; known: {', '.join(KIND_OF_WORD)}", param="metric")
@@ -79,7 +79,7 @@ def budget_spec(row: Budget, time_zone: str) -> BudgetSpec:
 def queue_spec(settings: Mapping[str, object]) -> QueueSpec | None:
     """Build a pool's queue from its settings; `None` if it has none.
 
-    Raises ConfigurationError, TypeError or ValueError if they are not what a queue takes.
+    Raises ConfigurationError, TypeError or ValueError if they are invalid.
     """
     stated = settings.get(QUEUE_SETTING)
     return None if stated is None else QueueSpec(**cast("dict[str, Any]", stated))
@@ -101,7 +101,7 @@ def failures_of(settings: Mapping[str, object]) -> FailurePolicy:
 
 
 def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> FailurePolicy:
-    """Return what a pool does about failures; what cannot be read is named in the faults, and the defaults hold."""
+    """Return a pool's failure policy; an unreadable one is named in the faults, and the defaults apply."""
     try:
         return failures_of(settings)
     except (ConfigurationError, TypeError, ValueError) as error:
@@ -111,12 +111,12 @@ def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]
 
 
 def load_limits(rows: SoundRows) -> tuple[LimitSpec, ...]:
-    """Read all limits; those that cannot be read are left out and named."""
+    """Read all limits; unreadable ones are left out and named."""
     return tuple(rows.build("limit", select(Limit), (Limit.id,), lambda row: limit_spec(row[0])))
 
 
 def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
-    """Read all budgets, each with its tenant's time zone; those that cannot be read are left out and named."""
+    """Read all budgets, each with its tenant's time zone; unreadable ones are left out and named."""
     adjustments = _load_adjustments(rows)
     wanted = select(Budget, Tenant.time_zone).join(Tenant, Tenant.id == Budget.tenant_id)
 
@@ -127,7 +127,7 @@ def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
 
 
 def _load_adjustments(rows: SoundRows) -> dict[str, tuple[BudgetAdjustment, ...]]:
-    """Read what recounts have added to budgets, by budget; one that cannot be read is left out and named."""
+    """Read what recounts have added to budgets, by budget; an unreadable one is left out and named."""
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
     wanted = select(*columns).where(BudgetState.gateway == RECOUNT)
     found: dict[str, tuple[BudgetAdjustment, ...]] = {}
@@ -141,7 +141,7 @@ def _adjustment(row: Any) -> tuple[str, BudgetAdjustment]:
 
 
 def load_holds(rows: SoundRows) -> tuple[HoldSpec, ...]:
-    """Read what objectives in danger hold back now; a hold that cannot be read is left out and named."""
+    """Read the current holds of objectives at risk; an unreadable one is left out and named."""
     wanted = select(PolicyHold).where(PolicyHold.is_active).order_by(PolicyHold.slo_id, PolicyHold.hook)
     return tuple(rows.build("policy hold", wanted, (PolicyHold.slo_id, PolicyHold.hook), lambda row: _hold(row[0])))
 
@@ -152,7 +152,7 @@ def _hold(row: PolicyHold) -> HoldSpec:
 
 
 def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:
-    """Read all tenants, inactive ones too, by id; those that cannot be read are left out and named."""
+    """Read all tenants, including inactive ones, by id; unreadable ones are left out and named."""
     wanted = select(Tenant.id, Tenant.weight, Tenant.time_zone, Tenant.is_active, Tenant.settings)
     specs = rows.build("tenant", wanted, (Tenant.id,), _tenant_spec)
     return {spec.id: spec for spec in specs}

@@ -1,4 +1,4 @@
-"""Named views of the dashboard, each its owner's; some shown to everybody who is bound to the same tenant."""
+"""Saved views of the dashboard, each with an owner; some are shown to all users restricted to the same tenant."""
 
 import shlex
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _NAMING: Final = frozenset({"tenant", "team", "project", "key", "q"})  # paramet
 
 @dataclass(frozen=True, slots=True)
 class NewView:
-    """A view to be kept: a page, and what its address is to say."""
+    """A new view: a page, and the parameters of its URL."""
 
     name: str
     page: str
@@ -32,7 +32,7 @@ class NewView:
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """A view as someone sees it: theirs, or one that `shared_by` shows them."""
+    """A view as a user sees it: their own, or one shared by `shared_by`."""
 
     view: SavedView
     is_own: bool
@@ -40,8 +40,8 @@ class ShownView:
 
 
 def create_view(session: Session, author: Author, owner_id: str, new: NewView) -> ShownView:
-    """Keep a view. Raises InvalidRequest on a page or parameter that has none, or one view too many, and Conflict where
-    the owner has one of that name.
+    """Store a view. Raises InvalidRequest on an invalid page or parameter, or one view too many, and Conflict if the
+    owner has one of that name.
     """
     view_id = f"view_{uuid7(unix_ns(author.at)).hex}"
     # Neither name nor parameters: they may say whom the owner looks at.
@@ -102,9 +102,9 @@ def change_view(
     parameters: Mapping[str, str] | None = None,
     is_shared: bool | None = None,
 ) -> ShownView:
-    """Rename a view, keep something else in it, or share it or not; `None` leaves a thing as it is.
+    """Rename a view, change its parameters, or share it or not; `None` leaves a field unchanged.
 
-    Raises as `create_view` does, and NotFound on one that is not the owner's: who is shown a view keeps a copy.
+    Raises as `create_view` does, and NotFound if the view is not the owner's: others can store a copy.
     """
     entry = begin_change(session, author, "saved_view.update", _subject(author, view_id))
     view = _own(session, owner_id, view_id)
@@ -129,15 +129,15 @@ def delete_view(session: Session, author: Author, owner_id: str, view_id: str) -
 
 
 def delete_views_of(session: Session, owner_id: str) -> None:
-    """Remove all views of an owner who goes."""
+    """Remove all views of an owner who is removed."""
     session.execute(delete(SavedView).where(SavedView.owner_id == owner_id))
 
 
 def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
-    """Accept an owner's views along to another tenant; those whom they were shown to see them no more.
+    """Move an owner's views to another tenant; users with whom they were shared no longer see them.
 
-    What names something of a former tenant is told from what names the same of another: who now sees all tenants keeps
-    it as a view of that one, and from elsewhere it is of no use, where an erasure would not find it.
+    A name of the former tenant must not be mistaken for the same name in another: if the owner now sees all tenants,
+    the view gets that tenant as a filter; otherwise such a view is removed, because an erasure would not find it.
     """
     of_owner = (SavedView.owner_id == owner_id, SavedView.tenant_id != tenant_id)
     for view in session.scalars(select(SavedView).where(*of_owner)).all():
@@ -167,7 +167,7 @@ def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
 
 
 def _searches_for(typed: str, user: str) -> bool:
-    """A name of several words stands in a search as it is; one of a single word is a word of it, or a term's value."""
+    """Return whether a search names a user: as a phrase if the name has several words, else as a word or value."""
     wanted = user.casefold()
     if len(wanted.split()) > 1:
         return wanted in typed.casefold()
@@ -190,7 +190,9 @@ def _own(session: Session, owner_id: str, view_id: str) -> SavedView:
 
 
 def _is_seen_by(author: Author, owner_id: str) -> ColumnElement[bool]:
-    """Hold to one's own and what is shared among those bound alike: a view of the platform's may name any tenant."""
+    """Restrict a query to one's own views and those shared within the same scope: a view of the platform's may name any
+    tenant.
+    """
     return or_(SavedView.owner_id == owner_id, and_(SavedView.is_shared, SavedView.tenant_id == author.tenant_id))
 
 

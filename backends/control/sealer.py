@@ -18,14 +18,14 @@ _PLAIN: Final = ("http://", "https://")
 
 
 class Sealer:
-    """Fernet (AES-128 in CBC mode, HMAC-SHA-256) under keys of the installation's: the first seals, all open.
+    """Fernet (AES-128 in CBC mode, HMAC-SHA-256) under the installation's keys: the first encrypts, all decrypt.
 
-    What was sealed by a newer key than this process knows makes it read its keys again, so that a rotation needs no
+    A text encrypted with a newer key than this process has makes it read its keys again, so that a rotation needs no
     restart.
     """
 
     def __init__(self, key: str | Sequence[str], reread: Callable[[], Sequence[str]] | None = None) -> None:
-        """Accept keys of 256 bits as URL-safe Base64 without padding, as secret files hold them, the newest first.
+        """Accept keys of 256 bits as URL-safe Base64 without padding, as in secret files, newest first.
 
         Raises ConfigurationError.
         """
@@ -35,7 +35,7 @@ class Sealer:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "Sealer":
-        """Accept the keys of the environment, else the installation's, made if there is none.
+        """Accept the keys of the environment, else the installation's, created if there is none.
 
         Raises ConfigurationError.
         """
@@ -50,15 +50,15 @@ class Sealer:
 
     @classmethod
     def existing(cls, secrets: SecretFiles) -> "Sealer | None":
-        """Return the same, where there are keys already; making one would be of no use to the one that only opens."""
+        """Return a sealer if there are keys already; creating one would not help to decrypt anything."""
         return cls.of(secrets) if environment_keys() or secrets.get(KEY_FILE) else None
 
     def seal(self, text: str) -> str:
-        """Return what may be kept: ASCII, some 100 characters and a third more than the text."""
+        """Encrypt a text: ASCII, about 100 characters and a third more than the text."""
         return self._fernet.encrypt(text.encode()).decode()
 
     def open(self, sealed: str) -> str:
-        """Return what was sealed. Raises ConfigurationError if it was sealed with another key, or is damaged."""
+        """Decrypt a text. Raises ConfigurationError if it was encrypted with another key, or is damaged."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -81,7 +81,7 @@ class Sealer:
         return sealed if not sealed or sealed.startswith(_PLAIN) else self.open(sealed)
 
     def reseal(self, sealed: str) -> str:
-        """Return the same, sealed by the first key. Raises ConfigurationError as `open` does."""
+        """Return a text encrypted with the first key. Raises ConfigurationError as `open` does."""
         return self.seal(self.open(sealed))
 
     def is_current(self, sealed: str) -> bool:
@@ -100,7 +100,7 @@ class Sealer:
         return key_id_of(self._keys[0])
 
     def refresh(self) -> bool:
-        """Read the keys again; return whether they are others now. Raises ConfigurationError."""
+        """Read the keys again; return whether they have changed. Raises ConfigurationError."""
         found = list(self._reread()) if self._reread is not None else self._keys
         if found == self._keys:
             return False
@@ -109,12 +109,12 @@ class Sealer:
 
 
 def key_id_of(key: str) -> str:
-    """Return 16 hexadecimal digits of a key's SHA-256: of 256 random bits they tell nothing."""
+    """Return 16 hexadecimal digits of a key's SHA-256: for 256 random bits they reveal nothing."""
     return hashlib.sha256(key.encode()).hexdigest()[:_KEY_ID_DIGITS]
 
 
 def environment_keys() -> list[str]:
-    """Return the keys that the environment names, the newest first; none if it names none."""
+    """Return the keys in the environment, newest first; empty if there are none."""
     return [key for key in os.environ.get(KEYS_VARIABLE, "").replace(",", " ").split() if key]
 
 

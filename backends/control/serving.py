@@ -18,12 +18,12 @@ from contracts.serving.configuration import ModelSpec
 from contracts.serving.sampling import sampling_policy
 
 SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
-CACHE_SETTING: Final = "cache"  # there too
+CACHE_SETTING: Final = "cache"  # also in a tenant's settings
 
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """One replica: where it is and how it is spoken to. `key_ref` names a credential ("env:NAME", "file:PATH")."""
+    """One replica: its address and protocol. `key_ref` names a credential ("env:NAME", "file:PATH")."""
 
     id: str
     kind: str
@@ -36,7 +36,7 @@ class NewTarget:
 
 
 def create_pool(session: Session, author: Author, pool_id: str, *, policy: str = "cost", region: str = "") -> Pool:
-    """Add a pool without targets. Raises Conflict if the id is taken."""
+    """Add a pool without targets. Raises Conflict if the id is in use."""
     begin_change(session, author, "pool.create", pool_id, {"policy": policy, "region": region})
     if session.get(Pool, pool_id) is not None:
         raise Conflict(f"pool {pool_id!r} exists already; choose another id", param="id")
@@ -65,7 +65,7 @@ def get_pool(session: Session, pool_id: str) -> Pool:
 def update_pool(
     session: Session, author: Author, pool_id: str, *, policy: str | None = None, region: str | None = None
 ) -> Pool:
-    """Change how a pool chooses among its targets, or where it is; `None` keeps what there is.
+    """Change a pool's policy or region; `None` leaves one unchanged.
 
     Raise NotFound, and Conflict if a route or a live rollout depends on the region.
     """
@@ -85,9 +85,9 @@ def update_pool(
 
 
 def set_pool_queue(session: Session, author: Author, pool_id: str, queue: Mapping[str, object] | None) -> Pool:
-    """Set how requests wait in front of a pool; `None`: as by default.
+    """Set how requests wait in front of a pool; `None`: the default.
 
-    Raises NotFound, and InvalidRequest on settings that no queue takes.
+    Raises NotFound, and InvalidRequest on invalid settings.
     """
     return _set_pool_part(session, author, pool_id, QUEUE_SETTING, queue, queue_spec)
 
@@ -172,10 +172,10 @@ def get_target(session: Session, pool_id: str, target_id: str) -> Target:
 
 
 def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTarget) -> Target:
-    """Set the target with the id of `wanted` to what `wanted` says.
+    """Replace the target with the id of `wanted`.
 
-    Gateways send new requests there from the next revision on; requests in progress end where they are.
-    Raise NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.
+    Gateways send new requests there from the next revision on; requests in progress finish at the previous one. Raise
+    NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.
     """
     entry = begin_change(session, author, "target.update", f"{pool_id}/{wanted.id}")
     target = get_target(session, pool_id, wanted.id)
@@ -190,7 +190,7 @@ def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTa
 
 
 def _target_changes(target: Target, wanted: NewTarget) -> dict[str, object]:
-    """Return the changed columns before and after. Settings are told by name: their values can be long."""
+    """Return the changed columns before and after. Settings are listed by name only: their values can be long."""
     names = [one.name for one in fields(NewTarget) if one.name != "settings"]
     changed = [name for name in names if getattr(target, name) != getattr(wanted, name)]
     found: dict[str, object] = {
@@ -223,11 +223,10 @@ def create_model(
     context_tokens: int | None = None,
     sampling: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Model:
-    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`, and of
-    `CACHE_SETTING`.
+    """Add a name that applications may ask for. `sampling` has the settings of `SAMPLING_SETTINGS` and `CACHE_SETTING`.
 
-    Raises Conflict if the name is taken, InvalidRequest where the pool is unknown or has no targets, or where the
-    sampling is none.
+    Raises Conflict if the name is in use, InvalidRequest if the pool is unknown or has no targets, or if the sampling
+    is invalid.
     """
     begin_change(session, author, "model.create", model_id, {"pool": pool_id})
     if session.get(Model, model_id) is not None:
@@ -286,7 +285,7 @@ def update_model(
     context_tokens: int | None = None,
     is_unbounded: bool = False,
 ) -> Model:
-    """Set a model's pool, description or context length; `None` leaves a thing as it is. `is_unbounded` removes the
+    """Set a model's pool, description or context length; `None` leaves a field unchanged. `is_unbounded` removes the
     context length.
 
     Raises NotFound, InvalidRequest if the pool is unknown or has no targets, Conflict if a route depends on the pool.
@@ -315,8 +314,7 @@ def update_model(
 def set_model_sampling(
     session: Session, author: Author, model_id: str, sampling: Mapping[str, Mapping[str, object]]
 ) -> Model:
-    """Set a model's defaults, its pinned values, how its answers are kept; what is not given stays. An empty one takes
-    all away.
+    """Set a model's defaults, pinned values and response cache; missing ones stay. An empty one removes the setting.
 
     Raises NotFound, and InvalidRequest on values that no request may have or that are given as both.
     """
@@ -331,7 +329,7 @@ def set_model_sampling(
 
 
 def model_spec(model: Model) -> ModelSpec:
-    """Build the model a row stands for. Raises ConfigurationError if its sampling or its cache breaks the rules."""
+    """Build the model in a row. Raises ConfigurationError if its sampling or its cache is invalid."""
     defaults, pinned = (cast("Mapping[str, object] | None", model.settings.get(name)) for name in SAMPLING_SETTINGS)
     return ModelSpec(
         id=model.id,

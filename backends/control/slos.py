@@ -1,4 +1,4 @@
-"""Objectives in the control database, and the holds that those in danger put on others."""
+"""Objectives in the control database, and the holds that those at risk set."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,10 +65,10 @@ class NewSlo:
 
 
 def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) -> Slo:
-    """Add an objective; `replaces`: or put it in the place of the one of this id.
+    """Add an objective; with `replaces`, or replace the one with this id.
 
-    Raises InvalidRequest as `Objective` does, Conflict where the id is taken and not to be replaced, NotFound on an
-    unknown tenant, and on another tenant than the one the author is bound to.
+    Raises InvalidRequest as `Objective` does, Conflict if the id is in use and not to be replaced, NotFound on an
+    unknown tenant, and on another tenant than the author is restricted to.
     """
     entry = begin_change(session, author, "slo.set" if replaces else "slo.create", _subject(new.tenant, new.id))
     objective = new.objective()
@@ -118,7 +118,7 @@ def delete_slo(session: Session, author: Author, slo_id: str) -> None:
 
 
 def objective_of(row: Slo) -> Objective:
-    """Build the objective that a row stands for. Raises InvalidRequest if the row breaks an objective's rules."""
+    """Build the objective in a row. Raises InvalidRequest if the row is invalid."""
     return Objective(
         id=row.id,
         indicator=cast(Indicator, row.indicator),
@@ -135,7 +135,7 @@ def objective_of(row: Slo) -> Objective:
 
 
 def load_objectives(session: Session, *, tenant: str = "") -> list[Objective]:
-    """Return all objectives, or those of one tenant, by id. One that cannot be read is left out and logged."""
+    """Return all objectives, or those of one tenant, by id. An unreadable one is left out and logged."""
     wanted = select(Slo).order_by(Slo.id)
     found = []
     for row in session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted):
@@ -148,7 +148,7 @@ def load_objectives(session: Session, *, tenant: str = "") -> list[Objective]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What an objective asks of others while it is in danger."""
+    """A hold that an objective sets while it is at risk."""
 
     slo: str
     hook: str
@@ -161,8 +161,8 @@ class Hold:
 def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
     """Make these holds active and end all others; return how many changed. `since` is when a hold last changed.
 
-    A hold lasts 15 minutes, and is prolonged once less than 10 are left. Where one changed or was prolonged gateways
-    are told, as of any rule, and the audit trail says so.
+    A hold lasts 15 minutes, and is extended once less than 10 are left. Each change or extension raises the revision
+    for gateways, and has an audit entry.
     """
     by_key = {(hold.slo, hold.hook): hold for hold in wanted}
     changed = 0
@@ -193,7 +193,7 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
 
 
 def list_holds(session: Session, now: datetime, *, tenant: str = "") -> list[PolicyHold]:
-    """Return the holds in force, of one tenant if it is named."""
+    """Return the active holds, of one tenant if it is named."""
     wanted = select(PolicyHold).where(PolicyHold.is_active, PolicyHold.until > now)
     wanted = wanted.order_by(PolicyHold.slo_id, PolicyHold.hook)
     return list(session.scalars(wanted.where(PolicyHold.tenant_id == tenant) if tenant else wanted))

@@ -1,7 +1,7 @@
-"""Read the data plane's configuration from the control database as one immutable snapshot.
+"""Reads the data plane's configuration from the control database as one immutable snapshot.
 
-A first reading takes everything. Each one after it reads the keys that changed and whatever areas have moved, and
-takes over the rest.
+The first read takes everything. Each later one reads the keys that changed and the areas that changed, and reuses the
+rest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ _MAX_TENANTS_APART: Final = 500  # more at once: all keys are read again
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and what the next one is told by: how far the database was, and what could not be read."""
+    """A snapshot, and the basis of the next read: the database's revisions, and what could not be read."""
 
     snapshot: Snapshot
     revisions: Revisions
@@ -58,17 +58,17 @@ class _Rules:
 
 
 def load_snapshot(session: Session) -> Snapshot:
-    """Read everything as it stands; see `read_snapshot`."""
+    """Read everything; see `read_snapshot`."""
     return read_snapshot(session).snapshot
 
 
 def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bool = False) -> Reading:
-    """Read what changed since the last reading: everything without one, or where `is_whole` says so.
+    """Read what changed since the last read: everything without one, or if `is_whole`.
 
     Revoked keys are left out, and so are keys of tenants that were inactive when their keys were read; expired ones
-    stay, so that they can be told apart from unknown ones. Models that are not active, and pools without targets, are
-    not served. A row that cannot be read is left out and named in `misconfigured`. The revision is read before the
-    rest: a change that commits in between is read again at the next poll, never missed.
+    stay, so that they can be distinguished from unknown ones. Inactive models, and pools without targets, are not
+    served. An unreadable row is left out and named in `misconfigured`. The revision is read before the rest: a change
+    that commits in between is read again at the next poll, never missed.
     """
     revisions = read_revisions(session)
     known = None if last is None or is_whole or last.revisions.number > revisions.number else last
@@ -121,7 +121,9 @@ def _load_keys(
 
 
 def _awakened(before: Mapping[str, TenantSpec], after: Mapping[str, TenantSpec]) -> Iterator[str]:
-    """Yield tenants whose keys may be missing. Of one put to sleep they stay: every request asks if it is active."""
+    """Yield tenants whose keys may be missing. Keys of a deactivated tenant stay: every request checks that it is
+    active.
+    """
     for name, tenant in after.items():
         known = before.get(name)
         if tenant.is_active and (known is None or not known.is_active):
@@ -217,7 +219,9 @@ def _load_prices(rows: SoundRows) -> PriceBook:
 
 
 def _consistent_book(cards: list[AnyCard], faults: list[str]) -> PriceBook:
-    """Leave out the cards that contradict older ones. The control plane refuses such; someone wrote around it."""
+    """Leave out the cards that contradict older ones. The control plane refuses them; these were written by other
+    means.
+    """
     sound: list[AnyCard] = []
     for card in cards:
         rivals = [other for other in sound if other.model == card.model or other.version == card.version]

@@ -1,4 +1,4 @@
-"""Rows of the control database with the bad ones left out: one unreadable card must not keep a revocation waiting."""
+"""Rows of the control database without the unreadable ones: one bad card must not delay a revocation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
@@ -25,7 +25,7 @@ _ALL: Final = {READS_ALL: True}
 
 
 class SoundRows:
-    """Reads rows and builds from them; what cannot be read is left out and named in `faults`, in words for a log."""
+    """Reads rows and builds objects from them; unreadable ones are left out and described in `faults`, for a log."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -33,10 +33,10 @@ class SoundRows:
         self.faults_by_name: dict[str, str] = {}
 
     def build(self, what: str, wanted: AnySelect, name: Name, build: Callable[[Any], Built]) -> list[Built]:
-        """Build one thing from each row; `name` gives the columns that tell the rows apart.
+        """Build one object from each row; `name` returns the columns that identify a row.
 
-        All rows are fetched at once. Only where the database's driver cannot make values of one, they are fetched
-        again in pieces, down to the row at fault.
+        All rows are fetched at once. Only if the database's driver cannot decode one, they are fetched again in pieces,
+        down to the row at fault.
         """
         built: list[Built] = []
         for row in self._rows(what, wanted.add_columns(*name), name):

@@ -1,4 +1,4 @@
-"""Keys of providers, kept sealed: written, never shown, referred to by targets, and sealed again by a rotation."""
+"""Keys of providers, stored encrypted: written, never shown, referenced by targets, re-encrypted by a rotation."""
 
 import re
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def put_key(session: Session, author: Author, name: str, value: str, sealer: Sealer) -> StoredKey:
-    """Keep a key under a name, in place of the one that was there; gateways use it within a second.
+    """Store a key under a name, replacing the previous one; gateways use it within a second.
 
-    Raises InvalidRequest on a name or value that cannot be one. The value is in no message and in no audit.
+    Raises InvalidRequest on an invalid name or value. The value is in no message and no audit entry.
     """
     entry = begin_change(session, author, "stored_key.put", name)
     if not _NAME.fullmatch(name):
@@ -97,7 +97,7 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
 
 
 def load_stored(session: Session) -> dict[str, str]:
-    """Return what the stored keys are sealed as, by name."""
+    """Return the encrypted stored keys, by name."""
     return {name: sealed for name, sealed in session.execute(select(StoredKey.name, StoredKey.sealed))}
 
 
@@ -110,7 +110,9 @@ def with_sealed(reference: str, stored: Mapping[str, str]) -> str:
 
 
 def settings_with_sealed(settings: Mapping[str, Any], stored: Mapping[str, str]) -> Mapping[str, Any]:
-    """Do the same to what a target's settings refer to: headers, and a library's further credentials."""
+    """Return a target's settings with encrypted keys in place of references: headers, and a library's further
+    credentials.
+    """
     changed = {
         part: {name: with_sealed(value, stored) if isinstance(value, str) else value for name, value in given.items()}
         for part in _REFERRING
@@ -125,7 +127,7 @@ def _references(key_ref: str, settings: Mapping[str, Any]) -> set[str]:
 
 
 def _values(rules: Mapping[str, Any]) -> set[str]:
-    """Return every text that an object's rules hold, at any depth."""
+    """Return every text in an object's rules, at any depth."""
     found: set[str] = set()
     left: list[Any] = [rules]
     while left:

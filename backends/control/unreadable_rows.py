@@ -1,8 +1,8 @@
-"""Rows whose values cannot be read: found, left out of what is asked, shown by name, repaired and deleted.
+"""Rows whose values cannot be read: found, left out of results, listed by name, repaired and deleted.
 
-A value that its column does not promise (a JSON text that was edited by hand, a role of a later version) fails as the
-driver makes values of a row, and with it the whole result. So a result that fails is asked for again without the rows
-at fault; which rows those were is noted for the one that shows the list.
+A value that its column does not allow (a JSON text edited by hand, a role of a later version) fails when the driver
+decodes a row, and with it the whole result. So a failed query is repeated without the rows at fault; those rows are
+recorded for the list.
 """
 
 import logging
@@ -52,7 +52,7 @@ _CURRENT: "Final[ContextVar[dict[Any, Any] | None]]" = ContextVar("unreadable_ro
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRow:
-    """A row by its table and id (parts with / between them), the column at fault and why. `stored`: what lies there."""
+    """A row by its table and id (parts separated by /), the column at fault and why. `stored`: its stored value."""
 
     table: str
     id: str
@@ -84,7 +84,7 @@ def leave_out_unreadable(state: ORMExecuteState) -> "Result[Any] | None":
 
 
 def begin_noting(session: Session) -> None:
-    """Have `left_out` tell of this session's queries from now on."""
+    """Make `left_out` report this session's queries from now on."""
     _CURRENT.set(session.info)
 
 
@@ -95,20 +95,20 @@ def left_out() -> list[UnreadableRow]:
 
 
 def refuse_missing(session: Session, error: NotFound) -> None:
-    """Raise RowUnreadable if one of the rows that the error says were looked for is there and cannot be read."""
+    """Raise RowUnreadable if one of the rows that the error was looking for exists and cannot be read."""
     for row in session.info.get(_LEFT_OUT, {}).values():
         if f"{row.table}/{row.id}" in error.rows:
             raise RowUnreadable(unreadable_sentence(row)) from error
 
 
 def require_all_read(session: Session) -> None:
-    """Raise RowUnreadable if a query of this session left a row out: for changes that must not miss any."""
+    """Raise RowUnreadable if a query of this session left a row out, for changes that must not miss any."""
     for row in session.info.get(_LEFT_OUT, {}).values():
         raise RowUnreadable(unreadable_sentence(row))
 
 
 def unreadable_sentence(row: UnreadableRow) -> str:
-    """Return what is wrong with a row and what to do."""
+    """Return the fault of a row and what to do."""
     return (
         f"row {row.id!r} of {row.table} cannot be read: {row.column} {row.reason}; repair it with `tollkeeper rows "
         f"repair {row.table} {row.id}`, or delete it with `tollkeeper rows delete {row.table} {row.id}`"
@@ -116,17 +116,17 @@ def unreadable_sentence(row: UnreadableRow) -> str:
 
 
 def find_rows(session: Session, shapes: Shapes) -> list[UnreadableRow]:
-    """Look through all tables for rows that cannot be read, or not be shown. Raises ControlUnavailable."""
+    """Search all tables for rows that cannot be read or shown. Raises ControlUnavailable."""
     return [row for table in Base.metadata.sorted_tables for row in _faulty(session, table, shapes).values()]
 
 
 def repair_row(
     session: Session, author: Author, table: str, row: str, values: Mapping[str, object], shapes: Shapes
 ) -> None:
-    """Put values into an unreadable row, after which it can be read; audited.
+    """Set values of an unreadable row, after which it can be read; audited.
 
     Raises NotFound if there is no such row, or it can be read, and InvalidRequest on values that its columns do not
-    take or that repair nothing.
+    allow or that repair nothing.
     """
     begin_change(session, author, "row.repair", f"{table}/{row}", {"columns": sorted(values)})
     key = _find(session, table, row, shapes)
@@ -199,7 +199,7 @@ def row_id(row: object) -> str:
 
 
 def shown_reason(error: Exception) -> str:
-    """Return what is wrong with a row that was read, without its values."""
+    """Return the fault of a row that was read, without its values."""
     found = getattr(error, "errors", None)
     if callable(found):  # pydantic's
         first = found(include_url=False, include_input=False, include_context=False)[0]
@@ -275,7 +275,7 @@ def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
 
 
 def _note(state: ORMExecuteState, mapper: Mapper[Any], rows: Mapping[tuple[Any, ...], UnreadableRow]) -> None:
-    """Record those of the rows that the query would have given, so that nobody is told of what is not theirs to see."""
+    """Record the rows that the query would have returned, so that a caller only learns of their own."""
     if not isinstance(state.statement, Select):
         return
     noted = state.session.info.setdefault(_LEFT_OUT, {})

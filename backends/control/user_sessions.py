@@ -35,17 +35,17 @@ def new_secret() -> str:
 
 
 def is_session_like(secret: str) -> bool:
-    """Return whether text has a session's form, so that nonsense costs no look-up."""
+    """Return whether text has a session's format, so that nonsense costs no lookup."""
     return secret.startswith(SESSION_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(SESSION_PREFIX))
 
 
 def begin_session(
     session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
 ) -> UserSession:
-    """Start a session for a user who has signed in. `author.at` is its first moment.
+    """Start a session for a user who has signed in. `author.at` is its start.
 
-    `account` is what the proof was held against. Raises AuthenticationFailed if it no longer counts: the account was
-    closed or removed, or its password changed, after it was read.
+    `account` is what the proof was checked against. Raises AuthenticationFailed if it has changed since it was read:
+    the account was closed or removed, or its password changed.
     """
     proved = account.user.password_digest
     begun = UserSession(
@@ -74,7 +74,7 @@ def begin_session(
 
 
 def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> Found | None:
-    """Find the session of this secret; `None` if none works at this moment, or its user is kept out."""
+    """Find the session of this secret; `None` if there is no valid one now, or its user is disabled."""
     digest = digest_of(secret, pepper).hex()
     row = session.execute(
         select(UserSession, User, RoleGrant)
@@ -91,7 +91,7 @@ def find_session(session: Session, secret: str, pepper: bytes, now: datetime) ->
 
 
 def end_session(session: Session, author: Author, secret: str, pepper: bytes) -> None:
-    """End the session of this secret at once. One that has ended, or never was, stays so."""
+    """End the session of this secret. One that has ended, or never existed, stays ended."""
     digest = digest_of(secret, pepper).hex()
     found = session.scalars(select(UserSession).where(UserSession.digest == digest)).first()
     if found is None or found.ended_at is not None:

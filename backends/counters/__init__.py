@@ -1,1 +1,1 @@
-"""Counters that several gateways share, kept in Redis: the connection, the script it runs, and what travels."""
+"""Counters shared by several gateways, stored in Redis: the connection, its script, and the messages."""

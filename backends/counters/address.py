@@ -24,12 +24,12 @@ _SENTINEL_PORT: Final = 26379
 
 @dataclass(frozen=True)
 class CountersAddress:
-    """A Redis URL. Raises ConfigurationError if it is unusable, naming what is wrong.
+    """A Redis URL. Raises ConfigurationError if it is unusable, naming the fault.
 
     `replicas` is how many replicas must confirm a batch before it counts; `None` means one for a cluster or Sentinel,
     and none for a single server. `tls` names the files of a `rediss` URL; without an authority the system's are used.
-    `sentinel_user` and `sentinel_password` are for the Sentinels, the URL's for the servers. `installation` is the one
-    that counts there; empty: not known, so the server is not asked.
+    `sentinel_user` and `sentinel_password` are for the Sentinels, the URL's for the servers. `installation` is the
+    owner of the counters there; empty: unknown, so the server is not checked.
     """
 
     url: str = field(repr=False)
@@ -87,7 +87,7 @@ class CountersAddress:
 
     @cached_property
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts named, in order: servers, nodes of a cluster, or Sentinels; none for a socket."""
+        """Return the hosts in order: servers, nodes of a cluster, or Sentinels; empty for a socket."""
         if self._parts.scheme == "unix":
             return ()
         default = _SENTINEL_PORT if self._parts.scheme.endswith("+sentinel") else _PORT
@@ -141,7 +141,7 @@ class CountersAddress:
 
     @cached_property
     def _parts(self) -> SplitResult:
-        """Return the URL's parts; the standard library takes no IPv6 address among several hosts."""
+        """Return the URL's parts; the standard library does not parse an IPv6 address among several hosts."""
         scheme, colon, rest = self.url.partition("://")
         if not colon:
             return SplitResult(self.url.partition(":")[0].lower(), "", "", "", "")
@@ -168,14 +168,14 @@ class CountersAddress:
 
 @dataclass(frozen=True)
 class RedisMeans:
-    """What every Redis of an installation is reached with, as far as its URL has a use for it."""
+    """Credentials and TLS files for every Redis of an installation, as far as its URL uses them."""
 
     tls: TlsFiles = TlsFiles()
     sentinel_user: str = ""
     sentinel_password: str = field(default="", repr=False)
 
     def address(self, url: str, replicas: int | None) -> CountersAddress:
-        """Return the address of one Redis: with TLS's files or the Sentinels' password only if the URL asks for them.
+        """Return the address of one Redis: with TLS files or the Sentinels' password only if the URL needs them.
 
         Raises ConfigurationError as CountersAddress does.
         """
@@ -186,7 +186,7 @@ class RedisMeans:
         return CountersAddress(url, replicas, tls, user, password)
 
     def require_use(self, addresses: Sequence[CountersAddress]) -> None:
-        """Raise ConfigurationError if something is given that none of the addresses has a use for."""
+        """Raise ConfigurationError if a setting is given that none of the addresses uses."""
         shown = " and ".join(address.shown for address in addresses)
         named = f"the Redis URL {shown or '(none is set)'}"
         if self.tls.paths and not any(address.is_encrypted for address in addresses):

@@ -7,7 +7,7 @@ from backends.counters.address import Host
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One node: its id, where clients reach it, the epoch of what it claims, and the slots it serves as a primary."""
+    """One node: its id, its address for clients, the epoch of its claim, and the slots it serves as a primary."""
 
     id: str
     host: Host
@@ -18,7 +18,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """All nodes as one of them knows them. Clusters have no id of their own; the ids of their nodes tell them apart."""
+    """All nodes as one of them sees them. Clusters have no id; the ids of their nodes identify them."""
 
     nodes: tuple[ClusterNode, ...]
     ids: frozenset[str]
@@ -37,7 +37,7 @@ class ClusterView:
 
 
 def parse_view(text: bytes | str, asked: Host) -> ClusterView:
-    """Return the view in an answer of the node that was asked. Lines of nodes without an address are left out."""
+    """Return the view in a node's answer. Lines of nodes without an address are left out."""
     lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
     nodes = [node for line in lines if (node := _node(line.split(), asked)) is not None]
     return ClusterView(tuple(nodes), frozenset(node.id for node in nodes))

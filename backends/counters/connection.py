@@ -1,6 +1,4 @@
-"""One connection to Redis that runs the script. It never sends anything twice by itself: the one that asks knows
-better.
-"""
+"""One connection to Redis that runs the script. It never repeats a command: only the caller can decide that."""
 
 import asyncio
 import hashlib
@@ -28,7 +26,7 @@ _CONFIRMED_SHARE: Final = 0.6  # of the patience, for replicas
 
 
 class CountersConnection:
-    """A connection that is made at first use and made again after a failure."""
+    """A connection that is opened at its first use and again after a failure."""
 
     def __init__(self, address: CountersAddress, timeout_seconds: float, tag: str = "counters") -> None:
         """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer.
@@ -45,11 +43,11 @@ class CountersConnection:
         self._owned = 0  # how often the server had been looked for when it was last asked whose counters it has
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
-        """Run the script. Raise CountersUnavailable if no answer came: the batch may have been done or not.
+        """Run the script. Raise CountersUnavailable if no answer arrived: the batch may or may not have been executed.
 
-        Raise CountersForeign if the server's counters are another installation's: the batch was not done. Raise
-        CountersSilent if that is because the time was over. An answer that too few replicas confirm is none: a
-        failover could undo it. Batches go one after the other.
+        Raise CountersForeign if the server's counters belong to another installation: the batch was not executed. Raise
+        CountersSilent if the time limit passed. An answer that too few replicas confirm does not count: a failover
+        could undo it. Batches are sent one after another.
         """
         async with self._turn:
             return await self._run_alone(keys, payload)
@@ -83,7 +81,7 @@ class CountersConnection:
         return reply
 
     async def _require_own(self) -> None:
-        """Write down whose the counters of this server are if they are nobody's. Raise CountersForeign."""
+        """Store the owner of this server's counters if there is none. Raise CountersForeign if there is another."""
         ours = self.address.installation
         results = await self._primary.call([("SET", self._owner_key, ours, "NX"), ("GET", self._owner_key)])
         if any(isinstance(result, NoPermissionError) for result in results):
@@ -132,11 +130,11 @@ class CountersConnection:
         return results
 
     def _warn_of_eviction(self, memory: Mapping[str, Any]) -> None:
-        """Log that Redis may forget counters by itself, if its settings say so."""
+        """Log that Redis may evict counters, if its settings allow it."""
         policy = memory.get("maxmemory_policy", _KEEPS_ALL)
         if memory.get("maxmemory") and policy != _KEEPS_ALL:
             _log.warning(
-                "redis may evict counters, and what is evicted starts at zero",
+                "Redis may evict counters; an evicted counter starts at zero",
                 extra={"url": self.address.shown, "policy": policy, "remedy": f"set maxmemory-policy {_KEEPS_ALL}"},
             )
 
@@ -154,5 +152,5 @@ def batch_script() -> tuple[bytes, str]:
 
 
 def _first_line(error: ResponseError) -> str:
-    """Return what Redis says, shortened: it quotes key names of ours, and never a password."""
+    """Return Redis' message, shortened: it quotes our key names, and never a password."""
     return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

@@ -1,7 +1,7 @@
-"""Carries batches to Redis, one at a time, each done once: an unanswered batch is sent again until it is answered.
+"""Sends batches to Redis, one at a time, each executed once: an unanswered batch is sent again until it is answered.
 
-The script remembers the last batch of a gateway with its answer, so what comes twice is not done twice, and what was
-overtaken is not done at all. Hence a lost answer loses nothing, and nothing is ever guessed.
+The script remembers a gateway's last batch with its answer, so a repeated batch is not executed twice, and an outdated
+one not at all. Hence a lost answer loses nothing, and nothing is guessed.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Redis said of a batch as a whole. `quiet_seconds`: for so long nobody is granted anything."""
+    """Redis' answer about a batch as a whole. `quiet_seconds`: for this long no gateway is granted anything."""
 
     now_us: int
     alive: int
@@ -60,10 +60,10 @@ class Parcel(Protocol):
 
     @property
     def lines(self) -> int:
-        """How many counters it touches."""
+        """Return how many counters it touches."""
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Return what is sent, as things stand at this moment; `None` if nobody waits for it any more."""
+        """Return the message for the current state; `None` if no request waits for it any more."""
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
         """Receive what was done."""
@@ -73,7 +73,7 @@ class Parcel(Protocol):
 
 
 class Recipient(Protocol):
-    """Who is told how this gateway stands with Redis."""
+    """Observes this gateway's connection state with Redis."""
 
     def on_granted_life(self, *, keeps_lease: bool) -> None:
         """This gateway lives under a new life: nothing that it was granted before counts.
@@ -113,7 +113,7 @@ class Courier:
         prefix: str,
         expiry_seconds: float,
     ) -> None:
-        """Accept the gateway's name, and for how long it is taken to live without being heard of."""
+        """Accept the gateway's name, and how long it counts as alive without a heartbeat."""
         self._connection = connection
         self._name = name
         self._clock = clock
@@ -143,17 +143,17 @@ class Courier:
         self.is_joined = False
 
     def post(self, parcel: Parcel) -> None:
-        """Carry a parcel as soon as the way is free."""
+        """Send a parcel as soon as the connection is free."""
         self._queue.append(parcel)
         self._start()
 
     def beat(self) -> None:
-        """Let Redis know that this gateway lives."""
+        """Send a heartbeat to Redis."""
         self._beats = True
         self._start()
 
     async def finish(self, seconds: float) -> None:
-        """Carry what waits and take leave, within the given number of seconds; then let go of the connection."""
+        """Send what waits and deregister, within `seconds`; then close the connection."""
         try:
             async with asyncio.timeout(seconds):
                 if self._pump is not None:
@@ -163,7 +163,7 @@ class Courier:
                     self._sequence += 1
                     await self._connection.run_batch(self._keys, self._payload(self._sequence, []))
         except (TimeoutError, CountersUnavailable):
-            _log.warning("shared counters not told of leaving; what was leased there ages out")
+            _log.warning("cannot deregister from the shared counters; leases there will expire")
         finally:
             if self._pump is not None:
                 self._pump.cancel()
@@ -212,7 +212,7 @@ class Courier:
         return _Batch(keys.names, self._sequence, items, parcels, self._clock.now_ns())
 
     def _payload(self, sequence: int, items: Sequence[object]) -> bytes:
-        """Return a batch as it is sent now: what is sent again says again what time it is."""
+        """Return a batch as it is sent now: a repeated one states the time again."""
         now_ns = self._clock.now_ns()
         self._first_asked_ns = self._first_asked_ns or now_ns
         quiet_us = round(_QUIET_SECONDS * 1_000_000)
@@ -253,7 +253,7 @@ class Courier:
             self._life, self._lease, self._data, self.is_joined = life, lease, data, True
             self._recipient.on_granted_life(keeps_lease=keeps_lease)
             if has_lost:
-                _log.warning("the shared counters have lost their data; all gateways tell them what they know")
+                _log.warning("the shared counters have lost their data; all gateways report their counts again")
                 self._recipient.on_lost_data()
         self._recipient.on_answer(answer)
         return True

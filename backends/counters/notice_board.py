@@ -1,4 +1,4 @@
-"""Short notes that gateways leave for each other in Redis; each goes away by itself."""
+"""Short messages that gateways leave for each other in Redis; each expires by itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ class NoticeBoard:
         self._primary = Primary(address, tag, _SECONDS)
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]:
-        """Leave notes, each for the given number of milliseconds, and return those of the wanted names that there are.
+        """Write messages, each with its lifetime in milliseconds, and return the wanted ones that exist.
 
         Raises CountersUnavailable if Redis does not answer.
         """

@@ -1,7 +1,7 @@
-"""The Redis server that holds the counters: found in a cluster or through Sentinel, and found again after a failover.
+"""The Redis server with the counters: found in a cluster or through Sentinel, and found again after a failover.
 
 All keys of one subject share a hash tag, hence one slot and one server. The library's own cluster client is not used:
-it sends again what got no answer, and it may send WAIT over another connection than the write it is to confirm.
+it repeats unanswered commands, and it may send WAIT over another connection than the write to confirm.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ Command = tuple[Any, ...]
 
 
 class Primary:
-    """The server that holds the keys of one hash tag. Connects at first use, and again after a failure."""
+    """The server with the keys of one hash tag. Connects at its first use, and again after a failure."""
 
     def __init__(self, address: CountersAddress, tag: str, answer_seconds: float) -> None:
         """Accept the tag, such as `counters` for keys with `{counters}`, and the longest wait for an answer.
@@ -59,19 +59,19 @@ class Primary:
 
     @property
     def at(self) -> Host | None:
-        """Return where the server is, as last found; `None` if that is not known."""
+        """Return the server's address, as last found; `None` if unknown."""
         return self._at
 
     @property
     def is_connected(self) -> bool:
-        """Return whether the next call goes to the server of the last one."""
+        """Return whether the next call goes to the same server as the last one."""
         return self._client is not None
 
     async def call(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands over one connection, each of them once, and return their results, errors among them.
+        """Run commands over one connection, each of them once, and return their results, including errors.
 
-        Raises what the library does if no answer came, and CountersUnavailable if nobody knows the server. Follows
-        MOVED and ASK: those commands were not run where they were sent.
+        Raises the library's error if no answer arrived, and CountersUnavailable if the server is unknown. Follows MOVED
+        and ASK: those commands were not executed at the first server.
         """
         results = await self._call(await self._connected(), commands)
         first = results[0]
@@ -85,7 +85,7 @@ class Primary:
         return results
 
     async def forget(self) -> None:
-        """Look for the server again at the next call: it did not answer, or is not the primary any more."""
+        """Search for the server again at the next call: it did not answer, or is not the primary any more."""
         if self._client is not None:
             self._retired.append(self._client)
             self._client = self._at = self._answering = None
@@ -134,7 +134,7 @@ class Primary:
         self._client, self._at = self._made(host), host
 
     def _named(self, error: AskError) -> Host:
-        """Return the host that a redirection names; one without a name is the host that was asked."""
+        """Return the host in a redirection; if it is empty, the host that was asked."""
         return error.host or (self._at[0] if self._at else ""), error.port
 
     async def _find(self) -> Host | None:
@@ -185,7 +185,7 @@ class Primary:
         return host, port
 
     async def _ask_all(self, hosts: Iterable[Host], command: Command, *, is_sentinel: bool) -> list[tuple[Host, Any]]:
-        """Return what those said that answered in time. Raises AuthenticationError if one refuses the password."""
+        """Return the answers that arrived in time. Raises AuthenticationError if one refuses the password."""
 
         async def ask(host: Host) -> tuple[Host, Any]:
             client = self._made(host, is_sentinel=is_sentinel)
@@ -256,5 +256,5 @@ def _hosts(answers: Sequence[tuple[Host, Any]]) -> Iterable[Host]:
 
 
 def _is_refusing_writes(result: object) -> bool:
-    """Return whether a server says that it has too few replicas to take writes, as one that was cut off does."""
+    """Return whether a server says that it has too few replicas to accept writes, as an isolated one does."""
     return isinstance(result, ResponseError) and str(result).startswith("NOREPLICAS")

@@ -12,10 +12,10 @@ _DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests tell the server the time
 class ServerClock:
-    """What time it is at Redis. Each answer says so at some moment between sending and receiving.
+    """Estimates the time at Redis. Each answer contains the server's time between sending and receiving.
 
-    The script keeps Redis' time steady where the server's clock is set, with the help of `expected_us`. Until the first
-    answer, this machine's clock is taken for Redis'.
+    The script keeps Redis' time steady if the server's clock is set, with the help of `expected_us`. Until the first
+    answer, this machine's clock is used.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ServerClock:
         return 0
 
     def now_ns(self, told_ns: int = 0) -> int:
-        """Return this process's monotonic time. What the caller takes for the time is not used: it may jump."""
+        """Return this process's monotonic time. The caller's time is not used: it may jump."""
         return self._monotonic_ns()
 
     def error_ns(self, now_ns: int) -> int:

@@ -38,7 +38,7 @@ _MS: Final = 1_000_000  # nanoseconds
 
 
 class SharedCounts(msgspec.Struct):
-    """What became of the answers that were asked for and sent."""
+    """Counts of requested and sent answers, by result."""
 
     hits: int = 0
     misses: int = 0
@@ -50,7 +50,7 @@ class SharedCounts(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswer:
-    """A packed answer, how old it is, and how long it may be given from its beginning on (nanoseconds)."""
+    """A packed answer, its age, and its lifetime from its creation on (nanoseconds)."""
 
     packed: bytes
     age_ns: int
@@ -71,9 +71,10 @@ class _Errand:
 
 
 class SharedAnswers:
-    """Answers by tenant and key in one Redis. Redis away is a miss, never an error, and never waited for long.
+    """Answers by tenant and key in one Redis. An unreachable Redis is a miss, never an error, and never awaited for
+    long.
 
-    What is kept can be opened by gateways with the same secret alone, under its own tenant and key.
+    Only gateways with the same secret can decrypt an answer, under its own tenant and key.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class SharedAnswers:
 
     @property
     def is_away(self) -> bool:
-        """Return whether Redis failed a moment ago and is not asked."""
+        """Return whether Redis has just failed and is not asked."""
         return self._monotonic() < self._away_until
 
     async def get(self, tenant: str, key: bytes) -> SharedAnswer | None:
-        """Return a tenant's answer; `None` if there is none, or Redis does not say in time."""
+        """Return a tenant's answer; `None` if there is none, or Redis does not answer in time."""
         if self.is_away:
             return None
         own = self._tenant(tenant)
@@ -126,7 +127,7 @@ class SharedAnswers:
         return self._opened(own, key, found, left_ms)
 
     def put(self, tenant: str, key: bytes, packed: bytes, ttl_ns: int) -> None:
-        """Send an answer to Redis in the background, in place of what the key had."""
+        """Send an answer to Redis in the background, replacing the key's previous one."""
         if self.is_away or self._waiting_bytes + len(packed) > _MOST_WAITING_BYTES:
             self.counts.dropped += 1
             return
@@ -141,11 +142,11 @@ class SharedAnswers:
         self.counts.sent += 1
 
     def state(self) -> dict[str, int]:
-        """Return what health shows."""
+        """Return the counts that `GET /ready` shows."""
         return {f"shared_{name}": getattr(self.counts, name) for name in SharedCounts.__struct_fields__}
 
     async def close(self) -> None:
-        """Send what waits, if Redis takes it, and close the connection."""
+        """Send waiting answers, if Redis accepts them, and close the connection."""
         if self._pump is not None:
             await self._pump
         await self._primary.close()
@@ -156,7 +157,7 @@ class SharedAnswers:
             self._pump = asyncio.create_task(self._carry(), name="shared answers")
 
     async def _carry(self) -> None:
-        """Carry errands, all that wait in one round trip."""
+        """Send waiting commands, all of them in one round trip."""
         while self._waiting:
             errands: list[_Errand] = []
             while self._waiting and len(errands) < _MOST_AT_ONCE:
@@ -168,7 +169,7 @@ class SharedAnswers:
                 self._deliver(errands, await self._ask([each for errand in errands for each in errand.commands]))
 
     async def _ask(self, commands: list[Command]) -> list[Any]:
-        """Return the results; none if Redis does not answer."""
+        """Return the results; empty if Redis does not answer."""
         failure = ""
         try:
             async with RunningTimeout(self._answer_seconds + _AWAY_SECONDS):
@@ -212,7 +213,7 @@ class SharedAnswers:
         self._away_until = self._monotonic() + _AWAY_SECONDS
 
     def _derived(self, tenant: str) -> _Tenant:
-        """Return what is a tenant's own: where its answers are, which does not name it, and their key."""
+        """Return a tenant's key prefix, which does not name it, and its encryption key."""
         place = hmac.digest(self._secret, b"place of answers\0" + tenant.encode(), hashlib.sha256)
         key = hmac.digest(self._secret, b"key of answers\0" + tenant.encode(), hashlib.sha256)
         return _Tenant(f"tollkeeper:{{{_TAG}}}:{place[:_PLACE_BYTES].hex()}:", AESGCM(key))

@@ -1,4 +1,4 @@
-"""The embedder's process: texts come in on standard input, vectors go out on standard output, until that ends."""
+"""The embedder's process: reads texts from standard input, writes vectors to standard output, until the input ends."""
 
 import os
 import selectors
@@ -13,7 +13,7 @@ _TURN_TOKENS: Final = 512  # embedded at once: more would keep short texts waiti
 
 
 def main() -> int:
-    """Serve until the other side closes the pipe, or is gone. Gives the exit status."""
+    """Serve until the other side closes the pipe or ends. Return the exit status."""
     try:
         return _serve()
     except ConnectionError:  # nobody is left to answer, or to be told
@@ -56,7 +56,7 @@ def _serve() -> int:
 
 
 def _next_turn(waiting: list[tuple[Ask, list[int], bool]]) -> list[tuple[Ask, list[int], bool]]:
-    """Record what has waited longest, as much as is embedded at once, and at least one."""
+    """Return the texts that have waited longest, as many as are embedded at once, and at least one."""
     tokens = count = 0
     for _, ids, _ in waiting:
         tokens += len(ids)

@@ -1,4 +1,4 @@
-"""The seam to what makes vectors of texts."""
+"""The interface of embedders."""
 
 from typing import Final, Protocol
 
@@ -10,10 +10,10 @@ DIMENSIONS: Final = 384
 
 
 class Embedding(msgspec.Struct, frozen=True, gc=False):
-    """A text's meaning: a vector of length 1, float32, little-endian, `DIMENSIONS` of them.
+    """A text's embedding: a vector of length 1, float32, little-endian, of `DIMENSIONS` values.
 
-    `tokens` is how many were read. `is_whole` says that these were all, and each of them known: of two texts that are
-    not, equal vectors do not mean that they say the same.
+    `tokens` is how many were read. `is_whole` means that these were all, and that each was known: for other texts,
+    equal vectors do not mean equal content.
     """
 
     vector: bytes
@@ -22,14 +22,14 @@ class Embedding(msgspec.Struct, frozen=True, gc=False):
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts. The same text gives the same vector, whatever else is asked for at the same time."""
+    """Computes embeddings. The same text gives the same vector, whatever is computed concurrently."""
 
     @property
     def identity(self) -> str:
-        """Return what makes the vectors; only those of the same can be compared. Empty before the first."""
+        """Return the model's identity; only vectors with the same one can be compared. Empty before the first."""
 
     async def embed(self, text: str, owner: str, most_tokens: int = MOST_TOKENS) -> Embedding:
-        """Embed one text. Vectors are kept for a while, each for its `owner` (a tenant) alone.
+        """Embed one text. Vectors are cached for a while, each for its `owner` (a tenant) only.
 
-        Raises EmbedderUnavailable if none can be made now. Waits as long as it takes: give up by cancelling.
+        Raises EmbedderUnavailable if it cannot be computed now. Waits as long as necessary: cancel to give up.
         """

@@ -1,4 +1,4 @@
-"""The embedder's process as seen from the one that asks it: begun at need, and begun again when it dies."""
+"""The embedder's process as seen by its user: started on demand, and restarted when it dies."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 class EmbedderChild:
-    """An `Embedder` in a process of its own. Used from one event loop."""
+    """An `Embedder` in a separate process. Used from one event loop."""
 
     def __init__(self, threads: int = 1, command: tuple[str, ...] = (sys.executable, "-m", _MODULE)) -> None:
         self._command = command
@@ -72,8 +72,8 @@ class EmbedderChild:
     ) -> Embedding:
         """Embed one text; see `Embedder.embed`. Raises EmbedderUnavailable.
 
-        Its code is `embedder_busy` where so much waits already that it would take longer than `within_seconds`: the
-        text is not taken then, so that nobody waits for what comes too late.
+        Its code is `embedder_busy` if waiting texts would delay it beyond `within_seconds`: the text is then not
+        accepted.
         """
         is_cut = len(text) > MOST_CHARACTERS
         if is_cut:
@@ -101,7 +101,7 @@ class EmbedderChild:
             self._running = asyncio.create_task(self._run(), name="embedder")
 
     async def close(self) -> None:
-        """End it. Who still waits is told that it is gone."""
+        """End the process. Waiting callers get an error."""
         self._is_closed = True
         process, running = self._process, self._running
         if process is not None and process.stdin is not None:
@@ -206,6 +206,6 @@ class EmbedderChild:
 
 
 def _look_at_its_end(flight: asyncio.Future[Embedding]) -> None:
-    """Record a failure that nobody waits for any more."""
+    """Log a failure that no caller waits for."""
     if not flight.cancelled():
         flight.exception()

@@ -1,4 +1,4 @@
-"""Vectors of texts that came lately, each kept for its owner alone."""
+"""Vectors of recent texts, each cached for its owner only."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -10,7 +10,9 @@ VectorKey: TypeAlias = tuple[str, int, bytes]
 
 
 def key_of(text: bytes, owner: str, most_tokens: int) -> VectorKey:
-    """Name a text's vector. Another owner's equal text has another name: its time would tell that someone asked."""
+    """Return the cache key of a text. It differs between owners: response times would otherwise reveal that another one
+    sent the text.
+    """
     return owner, most_tokens, blake2b(text, digest_size=16).digest()
 
 
@@ -25,14 +27,14 @@ class KeptVectors:
         return len(self._kept)
 
     def get(self, key: VectorKey) -> Embedding | None:
-        """Return one, where it is kept."""
+        """Return a vector if it is cached."""
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
         return found
 
     def keep(self, key: VectorKey, embedding: Embedding) -> None:
-        """Keep one, in place of the one that was used longest ago if there is no room."""
+        """Cache a vector, replacing the least recently used one if there is no room."""
         self._kept[key] = embedding
         self._kept.move_to_end(key)
         while len(self._kept) > self._most:

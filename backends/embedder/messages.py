@@ -9,7 +9,7 @@ MAX_FRAME_BYTES: Final = 1 << 20
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The embedder is loaded. `identity` says what makes its vectors."""
+    """The embedder is loaded. `identity` identifies its model."""
 
     identity: str
 
@@ -21,7 +21,7 @@ class Unusable(msgspec.Struct, frozen=True, tag="unusable"):
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """Embed a text (UTF-8). `is_cut` says that something of it is left out already."""
+    """Embed a text (UTF-8). `is_cut` means that part of it is missing already."""
 
     number: int
     text: bytes
@@ -46,7 +46,7 @@ read_answer = msgspec.msgpack.Decoder(FromEmbedder).decode
 
 
 def frame(message: Ask | FromEmbedder) -> bytes:
-    """Return a message as it goes over the pipe."""
+    """Encode a message for the pipe."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 

@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2 in plain tensor operations, its weights in 8 bits where the processor multiplies those exactly.
+"""all-MiniLM-L6-v2 in plain tensor operations, with 8-bit weights if the processor multiplies those exactly.
 
 The model: Reimers and Gurevych 2019 (Sentence-BERT), on Wang et al. 2020 (MiniLM): six layers of BERT, mean pooling,
-length 1. Activations are put into 8 bits token by token, so a text's vector does not depend on its neighbours.
+length 1. Activations are quantised to 8 bits per token, so a text's vector does not depend on its neighbours.
 """
 
 import json
@@ -117,7 +117,7 @@ class _Encoder:
             )
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return [texts, DIMENSIONS] for the texts' token ids. They lie behind one another: nothing is padded."""
+        """Return [texts, DIMENSIONS] for the texts' token ids. They are concatenated: nothing is padded."""
         lengths = [len(text) for text in texts]
         ids = torch.tensor([one for text in texts for one in text])
         places = torch.cat([self._places[:length] for length in lengths])
@@ -161,9 +161,9 @@ class MiniLM:
         self.identity = f"all-minilm-l6-v2:{digest[:16]}:{arithmetic}"
 
     def tokenize(self, text: str, most_tokens: int) -> tuple[list[int], bool]:
-        """Return a text's token ids, at most that many, and whether they are all of it.
+        """Return a text's token ids, at most that many, and whether they represent all of it.
 
-        They are not where a word is in no vocabulary: each such word has the same id, whatever it says.
+        They do not if a word is not in the vocabulary: all such words have the same id.
         """
         ids: list[int] = self._tokenizer.encode(text).ids
         if len(ids) <= most_tokens:
@@ -176,7 +176,7 @@ class MiniLM:
         return [vector.numpy().astype("<f4", copy=False).tobytes() for vector in self._encoder(texts)]
 
     def _fastest(self, weights: dict[str, torch.Tensor]) -> tuple[_Encoder, str]:
-        """Choose 8 bits where they do as well: some processors lack the instruction, or saturate on the way."""
+        """Choose 8 bits if they are as accurate: some processors lack the instruction, or saturate."""
         plain = _Encoder(weights, _Float32)
         if not torch.cpu._is_vnni_supported():
             return plain, "float32"

@@ -1,4 +1,4 @@
-"""Endpoints from SRV records, asked again when their time to live is over."""
+"""Endpoints from SRV records, queried again when their time to live ends."""
 
 import threading
 from typing import Final
@@ -26,10 +26,10 @@ class DnsReader:
             self._resolver.port = source.server[1]
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
-        """Tell of the endpoints whenever they are asked for. Raises SourceAway if DNS does not answer.
+        """Report the endpoints after each query. Raises SourceAway if DNS does not answer.
 
-        A name that does not exist, or has no records, has no endpoints: so Kubernetes answers for a headless service
-        none of whose pods is ready.
+        A name that does not exist, or has no records, has no endpoints: Kubernetes answers so for a headless service
+        without ready pods.
         """
         while not stop.is_set():
             endpoints, seconds = self._ask()

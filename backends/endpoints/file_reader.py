@@ -1,4 +1,4 @@
-"""Endpoints from a file that somebody rewrites."""
+"""Endpoints from a file that the operator rewrites."""
 
 import threading
 from pathlib import Path
@@ -20,7 +20,7 @@ class FileReader:
         self._path = path
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
-        """Tell of the endpoints at each change of the file. Raises SourceAway."""
+        """Report the endpoints at each change of the file. Raises SourceAway."""
         read = None
         while not stop.is_set():
             stamp = file_stamp(self._path)
@@ -30,7 +30,7 @@ class FileReader:
             stop.wait(_LOOK_SECONDS)
 
     def interrupt(self) -> None:
-        """Nothing waits longer than for the next look."""
+        """Do nothing: no wait is longer than the next check."""
 
     def _endpoints(self) -> frozenset[Endpoint]:
         try:

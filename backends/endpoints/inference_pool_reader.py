@@ -13,7 +13,7 @@ _JOIN_SECONDS: Final = 5.0
 
 
 class InferencePoolReader:
-    """Follows a pool, and in a thread beside that the pods which it selects."""
+    """Follows a pool, and in another thread the pods that it selects."""
 
     def __init__(self, source: InferencePoolSource, api: KubernetesApi) -> None:
         self._api = api
@@ -30,7 +30,7 @@ class InferencePoolReader:
         self._one_teller = threading.Lock()
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
-        """Tell of the endpoints and of each change. Raises SourceAway; the next call goes on where this one ended."""
+        """Report the endpoints and each change. Raises SourceAway; the next call continues where this one ended."""
         self._halt, self._fault = threading.Event(), None
         if stop.is_set():  # after there is what `interrupt` sets
             return
@@ -102,7 +102,7 @@ def _stated(pool: Mapping[str, Any] | None) -> tuple[str, tuple[int, ...]]:
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod takes requests; one that is being deleted takes none."""
+    """Return whether a pod accepts requests; one that is being deleted does not."""
     status = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp") or not status.get("podIP"):
         return False

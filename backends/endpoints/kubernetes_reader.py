@@ -18,7 +18,7 @@ class KubernetesReader:
         self._slices = Collection(api, "discovery.k8s.io/v1", source.namespace, "endpointslices", selector)
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
-        """Tell of the endpoints and of each change. Raises SourceAway; the next call goes on where this one ended."""
+        """Report the endpoints and each change. Raises SourceAway; the next call continues where this one ended."""
         self._slices.follow(lambda: tell(self._endpoints()), stop)
 
     def interrupt(self) -> None:
@@ -44,6 +44,6 @@ class KubernetesReader:
 
 
 def _is_ready(endpoint: Mapping[str, Any]) -> bool:
-    """Return whether an endpoint takes requests. What is not said is true; one that terminates takes none."""
+    """Return whether an endpoint accepts requests. A missing condition is true; a terminating one does not."""
     conditions = endpoint.get("conditions") or {}
     return conditions.get("ready") is not False and not conditions.get("terminating") and bool(endpoint["addresses"])

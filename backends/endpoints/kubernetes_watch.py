@@ -1,4 +1,4 @@
-"""One collection of objects of Kubernetes: listed once and then watched, from where the last watch ended."""
+"""One collection of Kubernetes objects: listed once and then watched, from where the last watch ended."""
 
 import contextlib
 import http.client
@@ -28,14 +28,14 @@ _GONE: Final = 410
 
 @dataclass(frozen=True, slots=True)
 class KubernetesApi:
-    """Where the API server is and how it is spoken to. Empty and `None`: as a pod is told."""
+    """The API server's address and credentials. Empty and `None`: those of a pod."""
 
     url: str = ""
     token_file: Path | None = None
     authority: Path | None = None  # PEM
 
     def connect(self, seconds: float) -> http.client.HTTPConnection:
-        """Return a connection. Raises SourceAway if nothing says where the server is, or it cannot be reached."""
+        """Return a connection. Raises SourceAway if the server's address is unknown, or it cannot be reached."""
         parts = urlsplit(self.url or _own_url())
         try:
             if parts.scheme == "https":
@@ -54,7 +54,7 @@ class KubernetesApi:
         return connection
 
     def headers(self) -> dict[str, str]:
-        """Return what every request carries. The token is read each time: it is renewed every hour."""
+        """Return the headers of every request. The token is read each time: it is renewed every hour."""
         file = self.token_file or _ACCOUNT / "token"
         headers = {"Accept": "application/json", "User-Agent": "tollkeeper"}
         if file.exists():
@@ -63,7 +63,7 @@ class KubernetesApi:
 
 
 class _Gone(Exception):
-    """The version from which the watch was to go on is too old: all has to be listed again."""
+    """The version from which the watch should continue is too old: everything must be listed again."""
 
 
 class Collection:
@@ -84,11 +84,11 @@ class Collection:
 
     @property
     def is_listed(self) -> bool:
-        """Return whether the server has said which there are."""
+        """Return whether the server has listed the objects."""
         return bool(self._version)
 
     def follow(self, on_change: Callable[[], None], stop: threading.Event) -> None:
-        """Tell of each change until told to stop. Raises SourceAway; the next call goes on where this one ended."""
+        """Report each change until stopped. Raises SourceAway; the next call continues where this one ended."""
         while not stop.is_set():
             try:
                 if not self._version:

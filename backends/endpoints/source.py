@@ -23,7 +23,7 @@ _DNS_PORT: Final = 53
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file with `HOST:PORT` on each line; blank lines and what follows `#` are left out."""
+    """A file with `HOST:PORT` on each line; blank lines and text after `#` are ignored."""
 
     path: Path
 
@@ -57,7 +57,7 @@ Source = FileSource | DnsSource | KubernetesSource | InferencePoolSource
 
 
 def parse_source(text: str) -> Source:
-    """Return what a text names. Raises ConfigurationError naming the text and the forms there are."""
+    """Parse a source. Raises ConfigurationError naming the text and the supported forms."""
     kind, _, rest = text.partition(":")
     read = _READERS.get(kind)
     source = None if read is None else read(rest)

@@ -1,4 +1,4 @@
-"""Watches a source of endpoints in a thread of its own, and tells of each change."""
+"""Watches a source of endpoints in a separate thread, and reports each change."""
 
 import logging
 import threading
@@ -16,14 +16,14 @@ Tell = Callable[[frozenset[Endpoint]], None]
 
 
 class SourceAway(Exception):
-    """The source does not answer or makes no sense: what it said last stays in use."""
+    """The source does not answer or is invalid: its last endpoints stay in use."""
 
 
 class Reader(Protocol):
     """Reads one kind of source."""
 
     def follow(self, tell: Tell, stop: threading.Event) -> None:
-        """Tell of the endpoints, and of each change, until told to stop. Raises SourceAway."""
+        """Report the endpoints, and each change, until stopped. Raises SourceAway."""
 
     def interrupt(self) -> None:
         """End what `follow` waits for."""

@@ -121,7 +121,7 @@ def _version(kind: str) -> str:
 
 
 async def watch(host: EngineHost) -> None:
-    """Call a model failed while a step of it takes too long, and ready again if it comes back."""
+    """Mark a model as failed while one of its steps takes too long, and as ready if it recovers."""
     limit = host.settings.engine_stuck_seconds
     stuck: set[str] = set()
     while True:
@@ -150,7 +150,7 @@ async def revive(revival: Revival) -> None:
 
 
 async def _end(host: EngineHost, hurry: asyncio.Event) -> None:
-    """Let requests end for the drain time, abort the rest, tell the last accounts, free the models."""
+    """Let requests finish within the drain time, abort the rest, send the last accounts, free the models."""
     _log.info("draining requests=%d", host.requests)
     host.drain()
     await _until(lambda: not host.requests or hurry.is_set(), host.settings.engine_drain_seconds)

@@ -14,11 +14,11 @@ EngineEvent = Delta | Finished | Embedded
 
 @dataclass(frozen=True, slots=True)
 class ModelOrder:
-    """A model to be loaded: its name, where it lies, and what differs from the host's settings.
+    """A model to load: its name, its source, and differences from the host's settings.
 
-    `source` is a directory or a hub name; `engine` names this load in its step records, so that a model loaded
-    twice numbers its steps afresh. `died_ns`: since when, by the monotonic clock, the engine before is dead whose place
-    this one takes.
+    `source` is a directory or a hub name; `engine` names this load in its step records, so that a model loaded twice
+    numbers its steps separately. `died_ns`: since when (monotonic) the previous engine, which this one replaces, is
+    dead.
     """
 
     name: str
@@ -30,17 +30,17 @@ class ModelOrder:
 
 
 class Engine(Protocol):
-    """One model. `submit` and `abort` may be called from any thread, all else by the thread that steps."""
+    """One model. `submit` and `abort` may be called from any thread, everything else by the stepping thread."""
 
     def submit(self, submit: Submit, /) -> None:
-        """Accept a request; what is wrong with it comes as its `Finished`."""
+        """Accept a request; errors are reported in its `Finished`."""
 
     def abort(self, request_id: bytes, /) -> None:
-        """End a request at the next step; one unknown or finished is left alone."""
+        """End a request at the next step; an unknown or finished one is ignored."""
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or tell anything."""
+        """Return whether `step` would do or report anything."""
 
     def step(self) -> Sequence[EngineEvent]:
         """Compute one step and return what it produced, in order."""
@@ -67,15 +67,15 @@ class Engine(Protocol):
         """Return counters and gauges; `running` and `waiting` among them."""
 
     def close(self) -> None:
-        """Stop what runs beside the loop."""
+        """Stop background work."""
 
 
 @runtime_checkable
 class EmbeddingEngine(Protocol):
-    """An engine that can also hold a model that embeds. Such a model's hello says so."""
+    """An engine that can also hold an embedding model. Such a model's hello says so."""
 
     def embed(self, embed: Embed, /) -> None:
-        """Accept inputs, from any thread; their vectors come as `Embedded`. Raises InvalidRequest."""
+        """Accept inputs, from any thread; their vectors are sent as `Embedded`. Raises InvalidRequest."""
 
 
 EngineBuilder = Callable[[ModelOrder], Engine]  # called in the thread that will step; raises TollkeeperError

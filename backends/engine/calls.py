@@ -36,7 +36,7 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, connection: Connection, call: Call) -> None:
-        """Start to do what is asked."""
+        """Start executing a call."""
         verbs: dict[str, Callable[[Call], Awaitable[Facts]]] = {
             "load": self._load,
             "unload": self._unload,
@@ -65,7 +65,7 @@ class Calls:
         connection.flush()
 
     async def _kv_blocks(self, connection: Connection, call: Call) -> Facts:
-        """Return what a model's cache holds, in frames before the answer."""
+        """Return the content of a model's cache, in frames before the answer."""
         held = await self._generating(call).call(cached_blocks)
         assert isinstance(held, CachedBlocks)
         frames = kv_frames(call.model, held)
@@ -76,9 +76,9 @@ class Calls:
     # Models.
 
     async def _load(self, call: Call) -> Facts:
-        """Load a model; answered when it serves. `path` is a directory or hub name, options as in the settings.
+        """Load a model; answered when it serves. `path` is a directory or hub name, options are as in the settings.
 
-        With the option `gpu_memory_bytes`, what it will take of each GPU, idle models make room for it before.
+        With the option `gpu_memory_bytes`, its need on each GPU, idle models make room for it first.
         """
         began = time.monotonic()
         needed, options = _memory_option(call)
@@ -94,7 +94,7 @@ class Calls:
         return {"state": model.state, "seconds": time.monotonic() - began}
 
     async def _unload(self, call: Call) -> Facts:
-        """Let a model's requests end for `seconds`, then abort them, and free its memory."""
+        """Let a model's requests finish for `seconds`, then abort them, and free its memory."""
         model = self._host.models.get(call.model)
         aborted = await self._empty(model, self._seconds(call))
         if aborted:
@@ -118,9 +118,10 @@ class Calls:
         return {"seconds": await self._host.lifecycle.ensure_awake(self._generating(call))}
 
     async def _swap(self, call: Call) -> Facts:
-        """Load what `path` names beside a model and put it in its place when it is well; `seconds` is for the old.
+        """Load `path` beside a model and replace the model when the new one works; `seconds` is the old one's drain
+        time.
 
-        `gpu_memory_bytes` as for `load`; without it the new one is expected to take what the old one does.
+        `gpu_memory_bytes` as for `load`; without it the new one is expected to need as much as the old one.
         """
         seconds = self._seconds(call)
         needed, found = _memory_option(call)
@@ -145,7 +146,7 @@ class Calls:
         return {"adapters": len(thread.hello.adapters)}
 
     async def _drain(self, call: Call) -> Facts:
-        """Refuse new requests, of one model or of all, and wait `seconds` for those that run. Aborts none."""
+        """Refuse new requests, of one model or of all, and wait `seconds` for those in progress. Aborts none."""
         if call.model:
             return {"remaining": await self._empty(self._host.models.get(call.model), self._seconds(call))}
         self._host.drain()
@@ -206,7 +207,7 @@ class Calls:
     # Parts.
 
     async def _empty(self, model: Served, seconds: float) -> int:
-        """Let a model's requests end. Gives how many did not in that time."""
+        """Let a model's requests finish. Return how many did not in that time."""
         if model.state == "ready":
             model.set_state("draining")
         await self._gone(model, seconds)

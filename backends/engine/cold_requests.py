@@ -12,7 +12,7 @@ from contracts.engine.wire import Finished
 
 @dataclass(slots=True)
 class ColdRequests:
-    """Each of `wait`, `served` and `told` is called by one thread, and no two about one request at once."""
+    """Each of `wait`, `served` and `told` is called by one thread, and never concurrently about one request."""
 
     now_ns: Callable[[], int] = time.monotonic_ns
     _since_ns: dict[bytes, int] = field(default_factory=dict)

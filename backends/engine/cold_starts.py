@@ -21,7 +21,7 @@ class ColdStarts:
         self._seen.setdefault((model, kind), deque(maxlen=_REMEMBERED)).append(took_ns)
 
     def expected_ns(self, model: str, kind: ColdStart) -> int | None:
-        """Return the median of the last ones; `None` if there was none."""
+        """Return the median of recent ones; `None` if there were none."""
         seen = self._seen.get((model, kind))
         return round(median(seen)) if seen else None
 

@@ -19,7 +19,7 @@ _KV_SHARE: Final = 4  # KV events are dropped when a quarter of the send buffer 
 
 
 class ConnectionHost(Protocol):
-    """What a connection tells its host."""
+    """What a connection reports to its host."""
 
     send_buffer_bytes: int
 
@@ -33,7 +33,7 @@ class ConnectionHost(Protocol):
         """Receive anything but an attach."""
 
     def on_choked(self, connection: "Connection") -> None:
-        """Record that the gateway does not read: nothing more may be made for it."""
+        """Record that the gateway does not read: no more output may be generated for it."""
 
     def on_relieved(self, connection: "Connection") -> None:
         """Record that it has read what was waiting."""
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(waiting) if len(waiting) > 1 else waiting[0])
 
     def close(self) -> None:
-        """Write what is left, then end the connection."""
+        """Write the rest, then end the connection."""
         if self._transport is not None:
             self.flush()
             self._transport.close()

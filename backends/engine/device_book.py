@@ -1,6 +1,6 @@
-"""Looks at GPUs as records, on their way to the gateway that takes the host's step records.
+"""GPU readings as records, sent to the gateway that receives the host's step records.
 
-They may be lost, as KV events may: what they say of a second is said again in the next. A hole in the numbers shows it.
+They may be lost, like KV events: the next second's reading replaces one. A hole in the numbers shows a loss.
 """
 
 from typing import TYPE_CHECKING
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class DeviceBook:
-    """Numbers and sends them. One that nobody takes is a hole."""
+    """Numbers and sends readings. One without a receiver is a hole."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
         self._sequence = 0
 
     def tell(self, identity: DeviceIdentity, sample: DeviceSample, xid: int | None) -> None:
-        """Send a look at a GPU; `xid` is its last fault since the one before."""
+        """Send a GPU reading; `xid` is the last fault since the previous one."""
         self._sequence += 1
         gateway = self._host.subscriber
         if gateway is None or gateway.is_choked or gateway.attach is None or not gateway.attach.wants_devices:
@@ -43,7 +43,7 @@ def device_record(
     replica: str = "",
     xid: int | None = None,
 ) -> DeviceRecord:
-    """Return a look as a record; what could not be measured stays unknown."""
+    """Return a reading as a record; values that could not be measured stay unknown."""
     reasons = sample.throttle_reasons
     return DeviceRecord(
         host=host,

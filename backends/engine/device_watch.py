@@ -1,6 +1,6 @@
-"""The host's view of its GPUs: last sample, other processes computing there, lost devices.
+"""The host's view of its GPUs: last reading, other processes computing there, lost devices.
 
-While another process computes there, a step's time is not the engine's alone: whatever is told of it has confidence 0.
+While another process computes there, a step's time is not the engine's alone: it is reported with confidence 0.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Lost = Callable[[str, list[str]], None]  # what happened, and the models it happ
 
 
 class DeviceWatch:
-    """Lives on the event loop; without a sampler it knows of no GPU. `on_lost` is told of a GPU that is gone."""
+    """Runs on the event loop; without a sampler it knows no GPU. `on_lost` is called for a lost GPU."""
 
     def __init__(self, on_lost: Lost, tell: Tell = lambda identity, sample, xid: None) -> None:
         self._on_lost = on_lost
@@ -51,7 +51,7 @@ class DeviceWatch:
         self.faults = 0
 
     def start(self, sampler: GpuSampler, devices: Iterable[DeviceIdentity]) -> None:
-        """Start to take rounds of the GPUs that this host may use."""
+        """Start to sample the GPUs that this host may use."""
         self._devices = {one.uuid: one for one in devices}
         self._sampler = sampler
 
@@ -61,7 +61,7 @@ class DeviceWatch:
             self._sampler.stop()
 
     async def refresh(self) -> None:
-        """Look now, beside the event loop: what is free may have changed since the last second."""
+        """Sample now, off the event loop: free memory may have changed within the last second."""
         if self._sampler is not None:
             self.take(await asyncio.to_thread(self._sampler.take_round))
 
@@ -78,7 +78,7 @@ class DeviceWatch:
 
     @property
     def is_shared(self) -> bool | None:
-        """Return whether another process computed on one of our GPUs in the last second; `None` if nobody knows."""
+        """Return whether another process computed on one of our GPUs in the last second; `None` if unknown."""
         states = [one.is_shared for one in self._samples.values()]
         if any(states):
             return True
@@ -93,7 +93,7 @@ class DeviceWatch:
         ]
 
     def devices_of(self, model: str) -> tuple[str, ...]:
-        """Return the UUIDs of the GPUs a model computed on; none if it has not yet."""
+        """Return the UUIDs of the GPUs a model has computed on; empty if none yet."""
         mine = list(self._devices)
         found = []
         for name in self._devices_of.get(model, ()):
@@ -106,7 +106,7 @@ class DeviceWatch:
         return tuple(found)
 
     def held_bytes(self) -> int | None:
-        """Return what our processes hold of the GPU where they hold most; `None` if the driver does not tell."""
+        """Return the GPU memory of our processes where it is highest; `None` if the driver does not report it."""
         most = None
         for sample in self._samples.values():
             mine = [one.memory_bytes for one in sample.processes or () if one.is_ours]
@@ -129,7 +129,7 @@ class DeviceWatch:
         return facts
 
     def marked(self, output: Output) -> Output:
-        """Return what an engine brought with confidence 0 on what was measured while the GPU was shared."""
+        """Return an engine's output, with confidence 0 for what was measured while the GPU was shared."""
         is_shared = self.is_shared is True
         for record in output.steps:
             if _is_on_gpu(record):
@@ -182,9 +182,9 @@ class DeviceWatch:
                 "; ".join(others),
             )
         elif is_shared is None:
-            _log.info("whether others compute on the GPU cannot be told: their processes are of another namespace")
+            _log.info("cannot detect other processes on the GPU: they are in another namespace")
         else:
-            _log.info("the GPU is ours alone")
+            _log.info("no other process uses the GPU")
 
 
 def _is_on_gpu(record: StepRecord) -> bool:
@@ -192,7 +192,7 @@ def _is_on_gpu(record: StepRecord) -> bool:
 
 
 def start_watch(watch: DeviceWatch, dcgm_url: str = "") -> None:
-    """Open what there is of drivers and begin to look, once a second. A machine without a GPU is left alone."""
+    """Open available drivers and start sampling once a second. Do nothing on a machine without a GPU."""
     loop = asyncio.get_running_loop()
     readers, missing = open_readers()
     if not any(reader.devices() for reader in readers):

@@ -1,4 +1,6 @@
-"""The embedder's thread: takes some of each waiting request, sorts by length, embeds, answers each request whole."""
+"""The embedder's thread: takes some inputs of each waiting request, sorts by length, embeds, answers each request
+completely.
+"""
 
 import asyncio
 import logging
@@ -42,7 +44,7 @@ class EmbedOwner(Protocol):
         """Receive answers and step records."""
 
     def on_state(self, thread: Served) -> None:
-        """Record that its `hello` says something else now."""
+        """Record that its `hello` has changed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,7 @@ class _Input:
 
 
 def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Cut inputs into batches of like length, shortest first: lists of places, each at most `most_tokens` padded."""
+    """Group inputs in batches of similar length, shortest first: lists of indices, padded to at most `most_tokens`."""
     batches: list[list[int]] = []
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -83,7 +85,7 @@ def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
 
 
 class EmbedThread:
-    """Serves the embedder. The same shape as an engine's thread, seen from its host."""
+    """Serves the embedder. It has the interface of an engine's thread."""
 
     def __init__(
         self, order: ModelOrder, settings: EngineHostSettings, owner: EmbedOwner, loading: threading.Lock
@@ -129,7 +131,7 @@ class EmbedThread:
         return self._failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
-        """Change what the model is said to be."""
+        """Change the model's reported state."""
         self._hello = msgspec.structs.replace(self._hello, state=state)
         self._failure = failure
         self._owner.on_state(self)
@@ -247,7 +249,7 @@ class EmbedThread:
         return answers
 
     def _choose(self) -> list[_Input]:
-        """Accept as many tokens from each job, at least one input, so that a large one keeps no small one waiting."""
+        """Take as many tokens from each job, at least one input, so that a large one does not delay a small one."""
         room = _BATCH_TOKENS * self._threads * _TURN_BATCHES
         share = max(1, room // len(self._jobs))
         chosen: list[_Input] = []
@@ -314,7 +316,7 @@ class EmbedThread:
         self._on_loop(lambda: self._say(hello))
 
     def _say(self, hello: ModelHello) -> None:
-        """Be this from now on: on the event loop, so that nobody there sees it before its owner hears of it."""
+        """Report this state from now on: on the event loop, so that its owner learns of it first."""
         self._hello = hello
         self._owner.on_state(self)
 

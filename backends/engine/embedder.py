@@ -20,7 +20,7 @@ _WARMUP: Final = [[101, 102], [101] + [2000] * 30 + [102]]
 
 
 class Embedder:
-    """Mean pooling over the last layer, normalised to length 1: what sentence-transformers gives for this model."""
+    """Mean pooling over the last layer, normalised to length 1, as sentence-transformers does for this model."""
 
     def __init__(self, threads: int) -> None:
         """Load from disk. Raises ConfigurationError when the package is missing or damaged."""
@@ -64,7 +64,7 @@ class Embedder:
         )
 
     def embed(self, inputs: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Embed one batch of token ids: [inputs, dimensions], float32. Inputs of like length waste least."""
+        """Embed one batch of token ids: [inputs, dimensions], float32. Inputs of similar length waste least."""
         lengths = torch.tensor([len(ids) for ids in inputs])
         longest = int(lengths.max())
         ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in inputs])

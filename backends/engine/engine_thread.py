@@ -36,7 +36,7 @@ Task = Callable[[Engine], object]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a step brought."""
+    """The results of a step."""
 
     events: Sequence[EngineEvent] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
@@ -50,12 +50,12 @@ class EngineOwner(Protocol):
         """Receive what a step brought."""
 
     def on_state(self, thread: Served) -> None:
-        """Record that its `hello` says something else now."""
+        """Record that its `hello` has changed."""
 
 
 @dataclass(slots=True)
 class _Status:
-    """Shared with the event loop. Each field is replaced whole, so a reader needs no lock."""
+    """Shared with the event loop. Each field is replaced as a whole, so a reader needs no lock."""
 
     hello: ModelHello
     failure: str = ""
@@ -65,12 +65,14 @@ class _Status:
 
 
 class EngineThread:
-    """Serves one model. `start` returns at once; the owner hears of loading, warming up, readiness and output."""
+    """Serves one model. `start` returns at once; the owner is notified of loading, warm-up, readiness and output."""
 
     def __init__(
         self, order: ModelOrder, build: EngineBuilder, owner: EngineOwner, known: ModelHello | None = None
     ) -> None:
-        """`known` is what the model said of itself before it was put away: it serves under that, and requests wait."""
+        """Accept the order. `known` is the model's earlier hello, if it was unloaded: it serves under that, and
+        requests wait.
+        """
         self.order = order
         self._build = build
         self._owner = owner
@@ -97,12 +99,12 @@ class EngineThread:
 
     @property
     def is_started(self) -> bool:
-        """Return whether it was told to load; one that was put away is not, until it is needed."""
+        """Return whether loading was requested; an unloaded model is loaded when it is needed."""
         return self._thread.ident is not None
 
     @property
     def is_awake(self) -> bool:
-        """Return whether requests are computed at once: it is loaded and does not sleep."""
+        """Return whether requests are computed at once: it is loaded and awake."""
         return self._awake.is_set() and self._engine is not None
 
     @property
@@ -111,7 +113,7 @@ class EngineThread:
         return sleeper(self._engine) is not None
 
     async def sleep(self, level: int) -> None:
-        """Put the engine to sleep. No request may be running; those that come wait until `wake`."""
+        """Put the engine to sleep. No request may be running; new ones wait until `wake`."""
         self._serving()
         self._awake.clear()
         try:
@@ -121,7 +123,7 @@ class EngineThread:
             raise
 
     async def wake(self) -> None:
-        """Wake the engine. One that cannot be woken has failed: it is in no state to be used."""
+        """Wake the engine. If that fails the engine has failed, and must not be used."""
         try:
             await self.call(lambda engine: _must_sleep(engine).wake())
         except Exception as error:
@@ -147,13 +149,13 @@ class EngineThread:
         return self._status.failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
-        """Change what the model is said to be."""
+        """Change the model's reported state."""
         self._status.hello = msgspec.structs.replace(self._status.hello, state=state)
         self._status.failure = failure
         self._owner.on_state(self)
 
     def submit(self, submit: Submit) -> None:
-        """Pass a request on. What takes long (a grammar, a long prompt) is taken in beside the event loop."""
+        """Pass a request on. Slow preparation (a grammar, a long prompt) runs off the event loop."""
         waits = not self.is_awake and (self._is_known or self._engine is not None)
         has_grammar = submit.grammar is not None or submit.tool_choice != ""
         if not waits:
@@ -177,7 +179,7 @@ class EngineThread:
         self._wake.set()
 
     def abort(self, request_id: bytes) -> None:
-        """End a request. One that is still being taken in ends as soon as it is."""
+        """End a request. One that is still being prepared ends afterwards."""
         with self._lock:
             if request_id in self._being_taken:
                 self._being_taken[request_id] = True
@@ -195,7 +197,7 @@ class EngineThread:
         return asyncio.wrap_future(future, loop=self._loop)
 
     def note_adapters(self, adapters: Mapping[str, Path]) -> None:
-        """Remember the adapters it has now: it has them again when it was put away, and so has what takes its place."""
+        """Remember the current adapters: they are loaded again after an unload, and in a replacement."""
         self.order = replace(self.order, adapters=tuple(adapters.items()))
 
     async def refresh(self) -> None:
@@ -220,7 +222,7 @@ class EngineThread:
         return time.monotonic_ns() - began if began else 0
 
     def health(self) -> Facts:
-        """Return what can be told without asking the engine, which may be stuck."""
+        """Return the state that is known without asking the engine, which may be stuck."""
         status = self._status
         ordered = sorted(status.latencies_ns.copy())
         now = time.monotonic_ns()
@@ -241,7 +243,7 @@ class EngineThread:
         return self._engine
 
     def _take(self, submit: Submit) -> None:
-        """Add a request, once the engine is awake; a model that was put away or sleeps is being brought back."""
+        """Add a request, once the engine is awake; an unloaded or sleeping model is being loaded or woken."""
         engine: Engine | None = None
         try:
             self._awake.wait()
@@ -251,7 +253,7 @@ class EngineThread:
         except TollkeeperError as error:
             self._post(Output([refusal(submit.request_id, error)]))
         except Exception as error:  # one request must not end its tenant's intake, and its asker must hear
-            _log.exception("request not taken model=%s", self.order.name)
+            _log.exception("request not accepted model=%s", self.order.name)
             self._post(Output([refusal(submit.request_id, error)]))
         with self._lock:
             is_aborted = self._being_taken.pop(submit.request_id)
@@ -326,7 +328,7 @@ class EngineThread:
         self._tell(msgspec.structs.replace(self._status.hello, state="failed"))
 
     def _finish(self) -> None:
-        """Release the engine's memory: nobody else holds it."""
+        """Release the engine's memory: nothing else refers to it."""
         engine, self._engine = self._engine, None
         self._awake.set()  # whoever waits is refused
         self._intake.shutdown(wait=True)
@@ -355,7 +357,7 @@ class EngineThread:
         self._on_loop(lambda: self._say(hello))
 
     def _say(self, hello: ModelHello) -> None:
-        """Be this from now on: on the event loop, so that nobody there sees it before its owner hears of it."""
+        """Report this state from now on: on the event loop, so that its owner learns of it first."""
         self._status.hello = hello
         self._owner.on_state(self)
 

@@ -1,7 +1,7 @@
-"""Limits of what an output must match, checked before it is compiled. Compiling takes time with the square of some.
+"""Limits of output constraints, checked before compilation, which for some takes time with the square of their size.
 
-A grammar within these limits compiles in less than about half a second; beyond them it took up to minutes, or ended
-the process by a stack overflow (thousands of rules that each begin with the next).
+A grammar within these limits compiles in less than about half a second; beyond them it took up to minutes, or ended the
+process by a stack overflow (thousands of rules that each start with the next).
 """
 
 import json
@@ -26,7 +26,7 @@ _LISTS: Final = ("anyOf", "oneOf", "allOf", "enum", "prefixItems")
 
 
 def check_size(grammar: Grammar) -> None:
-    """Raise InvalidRequest, naming the limit, if a grammar is too large to be compiled."""
+    """Raise InvalidRequest, naming the limit, if a grammar is too large to compile."""
     size = len(grammar.text.encode(errors="surrogatepass"))
     _limit(grammar, size, MAX_BYTES, "bytes")
     match grammar.kind:

@@ -52,7 +52,7 @@ _ID_BYTES: Final = 16  # a record of another length cannot be read
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request being served: whose it is and where. `error` is why it ends, where the host made it end."""
+    """A request in progress: its gateway and model. `error` is why it ends, if the host ended it."""
 
     request_id: bytes
     connection: Connection
@@ -66,7 +66,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Counters:
-    """What the host has seen since its start."""
+    """The host's counts since its start."""
 
     requests: int = 0
     refused: int = 0
@@ -113,7 +113,7 @@ class EngineHost:
 
     @property
     def subscriber(self) -> Connection | None:
-        """Return the gateway that takes step records."""
+        """Return the gateway that receives step records."""
         return self._subscriber
 
     def requests_of(self, model: Served) -> list[bytes]:
@@ -141,12 +141,12 @@ class EngineHost:
                 ticket.connection.flush()
 
     def load_again(self, order: ModelOrder) -> None:
-        """Load a model whose engine has failed, and tell the gateways that it is loading."""
+        """Load a model whose engine has failed, and report to the gateways that it is loading."""
         self.models.load(order)
         self.say_hello()
 
     def say_hello(self) -> None:
-        """Notify every gateway of what is served now; one that does not read is told when it does."""
+        """Report the current models to every gateway; one that does not read gets the report when it does."""
         if not self._connections:
             return
         hello = self._hello()
@@ -204,7 +204,7 @@ class EngineHost:
     # From connections (ConnectionHost).
 
     def on_open(self, connection: Connection) -> None:
-        """Greet, or turn away one too many."""
+        """Send the hello, or refuse a surplus connection."""
         self._connections[connection] = None
         if len(self._connections) > _MAX_CONNECTIONS:
             _log.warning("connection refused connections=%d", len(self._connections))
@@ -224,7 +224,7 @@ class EngineHost:
             self._subscribe(connection)
 
     def on_message(self, connection: Connection, message: FromGateway) -> None:
-        """Do what a gateway asks."""
+        """Execute a gateway's message."""
         if isinstance(message, Submit):
             self._submit(connection, message)
         elif isinstance(message, Abort):
@@ -239,7 +239,7 @@ class EngineHost:
             self._calls.start(connection, message)
 
     def on_choked(self, connection: Connection) -> None:
-        """End the requests of a gateway that does not read: their output has no place to go."""
+        """End the requests of a gateway that does not read: their output cannot be stored."""
         error = Unavailable(
             f"the gateway left more than {self.send_buffer_bytes} bytes of output unread", code="gateway_too_slow"
         )
@@ -251,14 +251,14 @@ class EngineHost:
             self._give_up(ticket, error)
 
     def on_relieved(self, connection: Connection) -> None:
-        """Catch up with what was held back."""
+        """Send what was held back."""
         if connection in self._stale_hello:
             self._stale_hello.discard(connection)
             connection.send(self._hello())
         self._send_steps()
 
     def on_closed(self, connection: Connection) -> None:
-        """End the requests of a gateway that is gone, and give its step records to the next."""
+        """End the requests of a disconnected gateway, and pass its step records to the next."""
         self._connections.pop(connection, None)
         self._stale_hello.discard(connection)
         mine = [ticket for ticket in self._tickets.values() if ticket.connection is connection]
@@ -310,7 +310,7 @@ class EngineHost:
             connection.send(embed_refusal(embed.request_id, error))
 
     def _accept(self, connection: Connection, request_id: bytes, name: str) -> Served:
-        """Find who serves a request. Raises TollkeeperError when nobody may."""
+        """Find the model for a request. Raises TollkeeperError if there is none."""
         if len(request_id) != _ID_BYTES:
             raise InvalidRequest(f"a request id has {_ID_BYTES} bytes, not {len(request_id)}")
         if request_id in self._tickets:
@@ -337,7 +337,7 @@ class EngineHost:
     def _refuse_twin(
         self, connection: Connection, request_id: bytes, error: Conflict, answer: Finished | Embedded
     ) -> None:
-        """Refuse an id in use. To the one whose it is already, an end by that id would be the first one's."""
+        """Refuse an id in use. If it is the same gateway's, an end under that id would be taken for the first one's."""
         self.counters.refused += 1
         is_own = self._tickets[request_id].connection is connection
         connection.send(call_refusal(0, error) if is_own else answer)
@@ -353,7 +353,7 @@ class EngineHost:
         ticket.model.abort(ticket.request_id)
 
     def _tell(self, events: Iterable[EngineEvent]) -> dict[Connection, None]:
-        """Put events into their gateways' next write. Gives the gateways."""
+        """Add events to their gateways' next write. Return the gateways."""
         touched: dict[Connection, None] = {}
         for event in events:
             ticket = self._tickets.get(event.request_id)
@@ -387,7 +387,7 @@ class EngineHost:
     # Step records and hellos.
 
     def _book(self, ticket: Ticket, usage: Usage, gpu: GpuShare | None) -> None:
-        """Write the account of a request whose gateway has gone: no record of that gateway may have it."""
+        """Write the account of a request whose gateway has disconnected, for which no record exists there."""
         if gpu is None:  # no step computed anything for it
             return
         payer_id = ticket.payer_id or ticket.request_id
@@ -445,7 +445,7 @@ def _refused_embedding(answer: Embedded, error: TollkeeperError) -> Embedded:
 
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:
-    """Return the end of a request whose model will not give it."""
+    """Return the end of a request whose model will not produce it."""
     if ticket.model.hello.kind == "embed":
         return embed_refusal(ticket.request_id, error)
     code, message = named(error)

@@ -1,7 +1,7 @@
-"""The prompts' beginnings that come most often, so that a new engine can have them in its cache before it serves.
+"""The most frequent prompt prefixes, so that a new engine can compute them into its cache before it serves.
 
-Kept in memory for as long as the model is loaded, and nowhere else: they are what people wrote. Counted as "space
-saving" does (Metwally and others, 2005): of at most `capacity` prefixes, the rarest makes room for a new one.
+Stored in memory only, while the model is loaded, because they are users' text. Counted by "space saving" (Metwally and
+others, 2005): of at most `capacity` prefixes, the rarest is replaced by a new one.
 """
 
 from array import array
@@ -48,7 +48,9 @@ class HotPrefixes:
             self._count((packed[: length * longest.itemsize], adapter, cache_salt))
 
     def hottest(self, most: int) -> list[Prefix]:
-        """Return the prefixes to compute, most tokens saved first: none seen only once, none that begins another."""
+        """Return the prefixes to compute, most tokens saved first: none seen only once, none that is a prefix of
+        another.
+        """
         worth = [(key, (count - 1) * len(key[0])) for key, count in self._counts.items() if count > 1]
         found: list[_Key] = []
         for key, _ in sorted(worth, key=lambda one: (-one[1], -len(one[0][0]))):

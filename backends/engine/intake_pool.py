@@ -1,4 +1,4 @@
-"""Threads that take requests in beside the event loop: of one tenant in order, of several tenants side by side."""
+"""Threads that prepare requests off the event loop: in order within a tenant, in parallel across tenants."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ _THREADS: Final = 4
 
 
 class IntakePool:
-    """One model's. A tenant whose grammar takes seconds to compile keeps its own requests waiting and no others."""
+    """The pool of one model. A grammar that takes seconds to compile delays only its own tenant's requests."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"intake-{name}")
@@ -28,7 +28,7 @@ class IntakePool:
         self._executor.submit(self._run, tenant, task)
 
     def shutdown(self, *, wait: bool) -> None:
-        """Drop what has not begun; with `wait`, return when what runs has ended."""
+        """Drop what has not started; with `wait`, return when running work has ended."""
         with self._lock:
             for waiting in self._waiting.values():
                 waiting.clear()

@@ -12,7 +12,7 @@ _FRAME_BLOCKS: Final = 8_192  # some milliseconds of a gateway's time
 
 @dataclass(frozen=True, slots=True)
 class CachedBlocks:
-    """What a cache holds at a moment: for a gateway that begins to mirror it, or has missed something."""
+    """The content of a cache at one time: for a gateway that starts to mirror it, or has missed events."""
 
     engine: str
     sequence: int  # of the first event that is not in it
@@ -22,21 +22,21 @@ class CachedBlocks:
 
 @runtime_checkable
 class CachingEngine(Protocol):
-    """An engine that can say what its cache holds."""
+    """An engine that can report its cache's content."""
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return what the cache holds now."""
+        """Return the current content of the cache."""
 
 
 def cached_blocks(engine: Engine) -> CachedBlocks:
-    """Ask an engine what its cache holds. Raises Unavailable if it cannot say."""
+    """Return an engine's cache content. Raises Unavailable if it cannot report it."""
     if not isinstance(engine, CachingEngine):
         raise Unavailable("this engine does not tell what its cache holds", code="unsupported_call")
     return engine.cached_blocks()
 
 
 def kv_frames(model: str, cached: CachedBlocks) -> list[KvBlocks]:
-    """Cut what a cache holds into frames; an empty cache is one, too."""
+    """Split a cache's content into frames; an empty cache gives one, too."""
     hashes = cached.hashes
     return [
         KvBlocks(

@@ -1,7 +1,7 @@
 """The lifecycle of a host's models: load and wake on demand, sleep or unload when idle, replace without a gap.
 
-Decides with `placement.py`, `residency.py` and `pace.py`; does it one thing at a time, as each needs memory that
-another gives.
+Decides with `placement.py`, `residency.py` and `pace.py`; executes one change at a time, because each needs memory that
+another frees.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _WITHDRAWN_SECONDS: Final = 60.0  # before a slow model is tried again
 
 @dataclass(slots=True)
 class _Life:
-    """What is remembered of a model, through its times away."""
+    """What is remembered of a model while it is unloaded."""
 
     used_ns: int
     prefixes: HotPrefixes = field(default_factory=HotPrefixes)
@@ -86,7 +86,7 @@ class Lifecycle:
         life.pace.see(output.steps)
 
     def on_gpu_lost(self, reason: str, models: Iterable[str]) -> None:
-        """End what ran on a GPU that is gone: nothing can be computed there until it is reset."""
+        """End what ran on a lost GPU: nothing can be computed there until it is reset."""
         for model in list(self._host.models):
             if model.order.name in models and model.state != "failed":
                 model.set_state("failed", f"{reason}; reset it or take it out of service, then load the model again")
@@ -94,13 +94,13 @@ class Lifecycle:
     # What is asked.
 
     async def run(self) -> None:
-        """Look once a second at who has been idle for too long, or slow. Until cancelled."""
+        """Check once a second which models have been idle for too long, or are slow, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_TICK_SECONDS))
             try:
                 await self.tick()
             except TollkeeperError as error:
-                _log.warning("idle model not put away reason=%s", error.message)
+                _log.warning("idle model not unloaded reason=%s", error.message)
             except Exception:  # the task's edge: what went wrong now may go right in a second
                 _log.exception("lifecycle failed")
 
@@ -120,7 +120,7 @@ class Lifecycle:
                 await self.put_away(model)
 
     async def sleep(self, model: EngineThread, level: int) -> None:
-        """Put an idle model to sleep. Raises Unavailable while requests run, ConfigurationError if it cannot."""
+        """Put an idle model to sleep. Raises Unavailable while requests run, ConfigurationError if it cannot sleep."""
         async with self._changing:
             await self._sleep(model, level)
 
@@ -130,7 +130,7 @@ class Lifecycle:
             await self._put_away(model)
 
     async def ensure_awake(self, model: EngineThread) -> float:
-        """Wake or load a model that is away, putting others away where it needs their memory. Gives the seconds.
+        """Wake or load a model, evicting others if it needs their memory. Return the seconds.
 
         Raises Unavailable, with the arithmetic, if there is no room, or with the reason why it did not start.
         """
@@ -157,13 +157,13 @@ class Lifecycle:
             return took_ns / 1e9
 
     def hot_prefixes(self, name: str) -> HotPrefixes:
-        """Return what a model's prompts begin with."""
+        """Return a model's most frequent prompt prefixes."""
         return self._life(name).prefixes
 
     async def room_for(self, name: str, needed_bytes: int | None, *, beside: EngineThread | None = None) -> None:
-        """Have idle models make room for one that is to be loaded; nothing if it is not known what it needs.
+        """Make idle models free room for one that will be loaded; do nothing if its need is unknown.
 
-        `beside` is the model that it is to replace, which stays meanwhile. Raises Unavailable, with the arithmetic.
+        `beside` is the model that it will replace, which stays meanwhile. Raises Unavailable, with the arithmetic.
         """
         async with self._changing:
             if needed_bytes is not None:
@@ -244,7 +244,7 @@ class Lifecycle:
     async def _put_away(self, model: EngineThread) -> None:
         self._require_idle(model)
         await self._host.models.put_away(model)
-        _log.info("model put away model=%s", model.order.name)
+        _log.info("model unloaded model=%s", model.order.name)
 
     def _require_idle(self, model: EngineThread) -> None:
         if model.hello.kind == "embed":
@@ -313,7 +313,7 @@ class Lifecycle:
 
 
 async def _learn(pace: Pace, samples: list[StepSample]) -> None:
-    """Fit the reference beside the event loop: it takes tens of milliseconds."""
+    """Fit the reference off the event loop: it takes tens of milliseconds."""
     pace.adopt(await asyncio.to_thread(fit, samples))
 
 

@@ -1,8 +1,8 @@
 """GPU memory of each model, awake and asleep. Pure.
 
-Of a model that is alone on the host it is what the host's processes hold. Else it is what became free or used while
-it alone changed: the GPU is looked at once a second, so a change is measured from the last look before it to the first
-look a little after it; where two changes share that time, neither is measured.
+For the only model of a host it is the memory of the host's processes. Otherwise it is what became free or used while
+only that model changed: the GPU is sampled once a second, so a change is measured from the last sample before it to the
+first one a little after it; if two changes overlap, neither is measured.
 """
 
 from collections.abc import Sequence
@@ -34,19 +34,19 @@ class MemoryBook:
     _alone_looks: int = 0
 
     def awake_bytes(self, model: str) -> int | None:
-        """Return what a model takes of each GPU while it is awake."""
+        """Return what a model needs on each GPU while it is awake."""
         return self._awake.get(model)
 
     def expect(self, model: str, size: int) -> None:
-        """Accept an operator's word for a model that was never measured."""
+        """Record an operator's estimate for a model that was never measured."""
         self._awake.setdefault(model, size)
 
     def asleep_bytes(self, model: str) -> int | None:
-        """Return what it keeps while it sleeps."""
+        """Return what a model keeps while it sleeps."""
         return self._asleep.get(model)
 
     def begin(self, model: str, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
-        """Record that a model begins to take or give memory. One whose change is not measured yet goes unmeasured."""
+        """Record that a model starts to take or free memory. A change in progress is not measured."""
         self._change = _Change(model, {room.uuid: room.free_bytes for room in rooms}) if rooms else None
 
     def end(self, model: str, now_ns: int, *, asleep: bool = False) -> None:
@@ -56,14 +56,14 @@ class MemoryBook:
             self._change = _Change(model, change.free_before, now_ns, asleep)
 
     def alone(self, model: str, held_bytes: int, *, asleep: bool) -> None:
-        """Accept a look at a host with one model: after a few alike, what is held is the model's."""
+        """Record a sample of a host with one model: after a few equal ones, the memory in use is the model's."""
         self._alone_looks = self._alone_looks + 1 if self._alone == (model, asleep) else 1
         self._alone = model, asleep
         if self._alone_looks >= _STEADY_LOOKS and self._change is None:
             (self._asleep if asleep else self._awake)[model] = held_bytes
 
     def look(self, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
-        """Record a look at the GPUs; a change that ended long enough ago is measured by it."""
+        """Record a sample of the GPUs; it measures a change that ended long enough ago."""
         change = self._change
         if change is None or change.ended_ns is None or now_ns - change.ended_ns < _SETTLED_NS:
             return

@@ -16,7 +16,7 @@ _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_toke
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a directory says of its model. Hashes are SHA-256 in hex."""
+    """What a directory states about its model. Hashes are SHA-256 in hex."""
 
     path: Path
     config: Mapping[str, object]

@@ -1,4 +1,4 @@
-"""Finds a model: a directory on this machine, else a name on the Hugging Face hub where one can be reached."""
+"""Finds a model: a directory on this machine, else a name on the Hugging Face hub if it is reachable."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ _WANTED: Final = ["*.safetensors", "*.json", "*.jinja"]
 
 
 def find_model(source: str) -> Path:
-    """Return the directory of a model, fetching it first where it is a hub's. Blocks. Raises ConfigurationError."""
+    """Return the directory of a model, downloading it first from a hub. Blocks. Raises ConfigurationError."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve()

@@ -22,7 +22,7 @@ class Owner(EngineOwner, EmbedOwner, Protocol):
 
 
 class ModelSet:
-    """Starts and stops models. Each load is an engine of its own, named after the owner's."""
+    """Starts and stops models. Each load is a separate engine, named after the owner's."""
 
     def __init__(
         self, owner: Owner, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock
@@ -60,9 +60,9 @@ class ModelSet:
         return model
 
     def load(self, order: ModelOrder) -> Served:
-        """Start to load a model, or the embedder by its name. A failed one of the name is replaced.
+        """Start loading a model, or the embedder by its name. A failed one with that name is replaced.
 
-        Raises Conflict when the name is taken.
+        Raises Conflict if the name is in use.
         """
         old = self._models.get(order.name)
         if old is not None and not (old.state == "failed" and old.closed.done()):
@@ -80,11 +80,11 @@ class ModelSet:
         return model
 
     def beside(self, order: ModelOrder) -> EngineThread:
-        """Return a further engine for a name, not started, that requests do not come to before `replace`."""
+        """Return a further engine for a name, not started, that gets no requests before `replace`."""
         return EngineThread(self._numbered(order), self._build, self._owner)
 
     def replace(self, old: EngineThread, new: EngineThread) -> None:
-        """Let requests for a name come to another engine from now on."""
+        """Send requests for a name to another engine from now on."""
         self._models[old.order.name] = new
 
     async def put_away(self, model: EngineThread) -> None:

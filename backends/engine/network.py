@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 async def listen_on_network(
     settings: EngineHostSettings, make: Callable[[], asyncio.Protocol]
 ) -> asyncio.Server | None:
-    """Listen where the settings say, if anywhere. Raises ConfigurationError if that cannot be, or not safely."""
+    """Listen as the settings say, if at all. Raises ConfigurationError if that is impossible, or not secure."""
     if not settings.engine_listen:
         return None
     address = EngineAddress.parse(settings.engine_listen)

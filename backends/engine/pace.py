@@ -1,9 +1,9 @@
-"""Is an engine slower than it was? Its steps held against what its own first steps, when it was well, foretell.
+"""Detects an engine that became slower: compares its steps with a prediction from its own first steps.
 
-An engine's fitted step model follows what it measures, so it follows a slow GPU as well: a reference is kept from the
-first steps after warm-up and never fitted again. Only steps of a kind that it was fitted on are held against it. What
-is judged is the median of measured over foretold, which a few odd steps do not move, in several windows one after
-another, which a burst does not fill.
+An engine's fitted step model follows its measurements, so it also follows a slow GPU: a reference is fitted to the
+first steps after warm-up and never again. Only kinds of steps that it was fitted to are compared. The criterion is the
+median of measured over predicted, which a few outliers do not change, in several consecutive windows, which a burst
+does not fill.
 """
 
 from collections import Counter, deque
@@ -24,7 +24,7 @@ _KNOWN_STEPS: Final = 8  # of a regime, for the reference to speak of it
 
 @dataclass(slots=True)
 class Pace:
-    """Follows one engine. `limit` is how many times slower than its reference makes it slow; 0 judges nothing."""
+    """Follows one engine. `limit` is the ratio to its reference from which it is slow; 0 disables the check."""
 
     limit: float = 2.0
     reference_steps: int = REFERENCE_STEPS
@@ -52,9 +52,7 @@ class Pace:
         return self.limit > 0 and len(self._ratios) == self.windows and all(one > self.limit for one in self._ratios)
 
     def see(self, records: Sequence[StepRecord]) -> None:
-        """Record step records. Those without their requests' rows say nothing, nor do a processor's, which others
-        use.
-        """
+        """Record step records. Those without their requests' rows are ignored, and so are a CPU's, which others use."""
         for record in records:
             sample = _sample(record)
             if sample is None:
@@ -71,14 +69,14 @@ class Pace:
         return list(self._samples) if is_enough else []
 
     def adopt(self, reference: StepModel) -> None:
-        """Hold later steps against a model fitted to `samples`: by the caller, as a fit takes long."""
+        """Compare later steps with a model fitted to `samples`; the caller fits it, because that takes long."""
         seen = Counter(regime(sample.step) for sample in self._samples)
         self._known = frozenset(one for one, count in seen.items() if count >= _KNOWN_STEPS)
         self._reference = reference
         self._samples = []
 
     def forget(self) -> None:
-        """Judge afresh against the same reference, as after a pause."""
+        """Start the comparison again with the same reference, for example after a pause."""
         self._window.clear()
         self._ratios.clear()
 

@@ -1,7 +1,7 @@
-"""Choose GPUs for a model by memory, evicting idle models if needed. Pure: returns a decision.
+"""Chooses GPUs for a model by memory, evicting idle models if needed. Pure: returns a decision.
 
-A model that is there and idle makes room: one that can sleep goes to sleep (its engine keeps a little of the GPU), one
-that cannot, or whose sleep does not suffice, is unloaded. Models that serve, and those that are to be kept warm, stay.
+An idle model makes room: one that can sleep is put to sleep (its engine keeps a little of the GPU), one that cannot, or
+whose sleep does not suffice, is unloaded. Models that serve, and those that must stay warm, stay.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Deed = Literal["sleep", "unload"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceRoom:
-    """A GPU, or a slice of one, that models can be put on: what it has, and what is free on it now."""
+    """A GPU, or a slice of one, for models: its memory, and its free memory now."""
 
     uuid: str
     total_bytes: int
@@ -29,7 +29,7 @@ class DeviceRoom:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a model takes of each of its `ranks` GPUs: weights, the keys and values it must hold, and the rest."""
+    """What a model needs on each of its `ranks` GPUs: weights, minimum KV cache, and the rest."""
 
     model: str
     weight_bytes: int
@@ -63,18 +63,18 @@ class Resident:
 
     @property
     def held_bytes(self) -> int:
-        """Return what it holds of each device now."""
+        """Return what it uses of each device now."""
         return self.asleep_bytes if self.is_asleep else self.awake_bytes
 
     @property
     def may_leave(self) -> bool:
-        """Return whether it may be put out."""
+        """Return whether it may be evicted."""
         return not self.is_busy and not self.is_warm
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done to a model that is there, and what that frees on each of its devices."""
+    """A change of a loaded model, and what that frees on each of its devices."""
 
     deed: Deed
     model: str
@@ -83,7 +83,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The devices a model goes on, and what has to be done before, in order."""
+    """The devices for a model, and the steps before it is loaded, in order."""
 
     model: str
     devices: tuple[str, ...]
@@ -93,8 +93,8 @@ class Plan:
 def place(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Resident]) -> Plan:
     """Choose devices: first those where the fewest models are unloaded, then put to sleep, then the tightest fit.
 
-    `residents` does not hold the model itself. Raises Unavailable, code `gpu_memory`, with the arithmetic, where it
-    fits nowhere; retrying helps only when models that serve are done.
+    `residents` does not include the model itself. Raises Unavailable, code `gpu_memory`, with the arithmetic, if it
+    fits nowhere; a retry helps only when serving models are done.
     """
     usable = [room for room in rooms if need.ranks == 1 or not room.is_slice]  # slices cannot talk to each other
     if len(usable) < need.ranks:
@@ -140,9 +140,9 @@ def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Residen
 
 
 def _room_for(needed_bytes: int, group: Sequence[DeviceRoom], residents: Sequence[Resident]) -> tuple[Step, ...] | None:
-    """Return the least that has to be done to free a number of bytes on each device; `None` if that is not enough.
+    """Return the minimal steps that free a number of bytes on each device; `None` if that is impossible.
 
-    Models used longest ago leave first. Sleep comes before unloading, and what turns out not to be needed is not done.
+    Least recently used models leave first. Sleep comes before unloading, and unnecessary steps are removed.
     """
     free = {room.uuid: room.free_bytes for room in group}
     here = sorted(
@@ -192,7 +192,7 @@ def _fits(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> bool:
 
 
 def _freed(free: dict[str, int], chosen: _Chosen) -> dict[str, int]:
-    """Return what is free on each device after all that. A model is counted once, for the more it gives back."""
+    """Return what is free on each device after these steps. A model counts once, with the larger amount."""
     most: dict[str, tuple[Resident, int]] = {}
     for resident, step in chosen:
         freed = max(step.freed_bytes, most[resident.model][1] if resident.model in most else 0)
@@ -233,7 +233,7 @@ def in_gib(size: int) -> str:
 
 
 def applied(plan: Plan, residents: Sequence[Resident]) -> list[Resident]:
-    """Return the models that are there once a plan's steps are done."""
+    """Return the loaded models after a plan's steps."""
     gone = {step.model for step in plan.steps if step.deed == "unload"}
     asleep = {step.model for step in plan.steps if step.deed == "sleep"}
     return [replace(one, is_asleep=True) if one.model in asleep else one for one in residents if one.model not in gone]

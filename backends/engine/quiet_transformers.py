@@ -4,6 +4,6 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 
 def quiet_transformers() -> None:
-    """Let it say errors only. For the whole process."""
+    """Let transformers log errors only, for the whole process."""
     disable_progress_bar()
     set_verbosity_error()

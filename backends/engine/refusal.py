@@ -1,4 +1,4 @@
-"""The answers to what is not served: the same message the one that refuses, and never more than it may say."""
+"""Answers to refused requests: the same message for every cause, without confidential details."""
 
 from contracts.engine.wire import Answer, Embedded, Finished
 from contracts.errors import TollkeeperError
@@ -16,7 +16,7 @@ def named(error: Exception) -> tuple[str, str]:
 
 
 def refusal(request_id: bytes, error: Exception) -> Finished:
-    """Return the account of a generation that never began: nothing was used."""
+    """Return the account of a generation that never started: nothing was used."""
     code, message = named(error)
     return Finished(
         request_id=request_id, finish_reason="error", usage=_NOTHING, error_code=code, error_message=message

@@ -27,9 +27,7 @@ class _Fate:
 
 @dataclass(slots=True)
 class Revival:
-    """`look` is called again and again on the event loop. A model that never served is left to the one that loaded
-    it.
-    """
+    """Call `look` repeatedly on the event loop. A model that never served is left to the code that loaded it."""
 
     models: Iterable[Served]
     load: Callable[[ModelOrder], object]
@@ -37,7 +35,7 @@ class Revival:
     _fates: dict[str, _Fate] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Record who serves, and load the one that has been dead for long enough."""
+        """Record which models serve, and load one that has been dead for long enough."""
         now = self.now()
         for model in list(self.models):
             name = model.order.name

@@ -8,11 +8,11 @@ from contracts.engine.wire import ModelHello, ModelState
 
 
 class Served(Protocol):
-    """What a thread that generates and one that embeds have in common."""
+    """What the threads for generating and for embedding have in common."""
 
     @property
     def order(self) -> ModelOrder:
-        """Return what was asked for."""
+        """Return the model order."""
 
     @property
     def closed(self) -> "asyncio.Future[None]":
@@ -34,7 +34,7 @@ class Served(Protocol):
         """Start to load."""
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
-        """Change what the model is said to be."""
+        """Change the model's reported state."""
 
     def abort(self, request_id: bytes) -> None:
         """End a request."""

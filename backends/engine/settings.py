@@ -20,7 +20,7 @@ _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})=(?P<sou
 
 
 class EngineHostSettings(LogSettings):
-    """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty mean the host's own choice."""
+    """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty: the host chooses."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
@@ -101,22 +101,22 @@ class EngineHostSettings(LogSettings):
 
     @property
     def socket(self) -> Path:
-        """Where gateways connect."""
+        """Return the path of the socket that gateways connect to."""
         return (self.engine_socket or self.data / "run" / f"engine-{self.engine_name}.sock").absolute()
 
     @property
     def replica(self) -> str:
-        """Name this host among replicas of a model."""
+        """Return this host's name among the replicas of a model."""
         return f"{self.engine_name}@{socket.gethostname()}"
 
     @property
     def has_embedder(self) -> bool:
-        """Return whether the built-in embedder is loaded; a vLLM host has it only where that is stated."""
+        """Return whether the built-in embedder is loaded; a vLLM host has it only if that is stated."""
         return self.engine_embedder and (self.engine_kind == "torch" or "engine_embedder" in self.model_fields_set)
 
     @property
     def threads(self) -> int:
-        """How many threads one computation may use: half the cores, as torch's threads wait for each other."""
+        """Return how many threads one computation may use: half the cores, as torch's threads wait for each other."""
         return self.engine_threads or max(1, (os.cpu_count() or 1) // 2)
 
     @property

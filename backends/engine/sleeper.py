@@ -1,4 +1,4 @@
-"""An engine that can give its GPU's memory back and keep the model at hand."""
+"""An engine that can release its GPU memory and keep the model available."""
 
 from typing import Protocol, runtime_checkable
 
@@ -15,11 +15,11 @@ class Sleeper(Protocol):
         """Release memory."""
 
     def wake(self) -> None:
-        """Accept it again; may take seconds."""
+        """Load the memory again; may take seconds."""
 
 
 def sleeper(engine: object) -> Sleeper | None:
-    """Return an engine that can sleep as it is set up, else `None`."""
+    """Return the engine if its setup can sleep, else `None`."""
     if isinstance(engine, Sleeper) and getattr(engine, "can_sleep", True):
         return engine
     return None

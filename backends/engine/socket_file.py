@@ -1,4 +1,4 @@
-"""The Unix socket of a host as a file: one live host at a path, mode 0600, what a dead one left is removed."""
+"""The Unix socket of a host as a file: one live host per path, mode 0600; a dead one's file is removed."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ _MAX_PATH_BYTES: Final = 107  # of a Unix socket's address on Linux
 
 
 class SocketFile:
-    """A listening socket at a path. The lock beside it goes with its holder, so a killed host blocks nobody."""
+    """A listening socket at a path. The lock beside it is released with its holder, so a killed host blocks nobody."""
 
     def __init__(self, path: Path, owner: str = "an engine host", setting: str = "TOLLKEEPER_ENGINE_SOCKET") -> None:
         """Accept the path and listen. Raises ConfigurationError when it is in use or cannot be.
@@ -71,7 +71,7 @@ class SocketFile:
         return listener
 
     def _remove_stale(self) -> None:
-        """Remove a socket left behind. Anything else at the path is someone's file and makes `bind` fail."""
+        """Remove a stale socket. Anything else at the path is another program's file and makes `bind` fail."""
         if not (self.path.exists() and stat.S_ISSOCK(os.stat(self.path).st_mode)):
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -89,7 +89,7 @@ class SocketFile:
         )
 
     def close(self) -> None:
-        """Stop listening and remove the file, unless another took its place."""
+        """Stop listening and remove the file, unless another host has replaced it."""
         self.socket.close()
         try:
             if os.stat(self.path).st_ino == self._inode:

@@ -1,7 +1,7 @@
-"""One engine's step records in the making: a clock and numbers without holes, idleness at growing intervals.
+"""One engine's step records: a clock, numbers without holes, and idle time at growing intervals.
 
-What was in a step, and how its time is split, is its engine's business; where the step lies in the engine's time,
-and what lies between two steps, is the same for every engine and is kept here.
+The content of a step, and how its time is split, is its engine's; the step's place in the engine's time, and the time
+between two steps, is the same for every engine and is recorded here.
 """
 
 import time
@@ -18,7 +18,7 @@ def _wall_offset_ns() -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What a step record says of the engine besides its rows."""
+    """A step record's facts about the engine besides its rows."""
 
     running: int
     waiting: int
@@ -28,7 +28,7 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class StepBook:
-    """Used by the thread that steps. `wall_offset_ns` is what makes the monotonic `now_ns` Unix time."""
+    """Used by the stepping thread. `wall_offset_ns` converts the monotonic `now_ns` to Unix time."""
 
     engine: str
     model: str
@@ -65,7 +65,7 @@ class StepBook:
     def place(
         self, started_ns: int, busy_ns: int, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None
     ) -> Stretch:
-        """Return a step's place in the engine's time, once what lay before it is written."""
+        """Return a step's place in the engine's time, after writing the time before it."""
         *before, step = self._clock.step(started_ns, busy_ns)
         self._told_ns = started_ns + busy_ns
         self._idle_interval_ns = FIRST_IDLE_NS
@@ -86,9 +86,9 @@ class StepBook:
         self._records.append(record)
 
     def write_idle_time(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
-        """Write idle time that lasts: after a second, then at doubling intervals of at most 30 seconds.
+        """Write lasting idle time: after a second, then at doubling intervals of at most 30 seconds.
 
-        No step may be in flight or unwritten. The next step writes what is left, so no nanosecond is lost.
+        No step may be in progress or unwritten. The next step writes the rest, so no nanosecond is lost.
         """
         now = self.now_ns()
         if now - self._told_ns >= self._idle_interval_ns:

@@ -1,7 +1,7 @@
-"""Step records that no gateway has acknowledged yet, numbered across the host's engines. Bounded: a loss is recorded.
+"""Step records not yet acknowledged by a gateway, numbered across the host's engines. Bounded: a loss is recorded.
 
-Numbers have no holes and rise with each record. What has to be dropped is replaced, for each engine it was of, by
-one record of kind "lost" that spans it and has the last dropped record's sequence.
+Numbers have no holes and rise with each record. Dropped records are replaced, per engine, by one record of kind "lost"
+that spans them and has the last dropped record's sequence.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class StepOutbox:
-    """Keeps at most `max_bytes` of packed records. `lost` counts those dropped since the host's start."""
+    """Stores at most `max_bytes` of packed records. `lost` counts those dropped since the host's start."""
 
     max_bytes: int
     lost: int = 0
@@ -56,7 +56,7 @@ class StepOutbox:
             self._drop_half()
 
     def add_account(self, record: AttemptRecord) -> None:
-        """Keep the account of a request that no gateway takes any more; it goes the way of step records."""
+        """Store the account of a request without a gateway; it is sent like step records."""
         self._last += 1
         packed = encode_record(record)
         began_ns = record.started_at_ns
@@ -71,13 +71,13 @@ class StepOutbox:
             self.pending_bytes -= size
 
     def rewind(self) -> None:
-        """Start again with the first unacknowledged record: another gateway takes them now."""
+        """Start again with the first unacknowledged record: another gateway receives them now."""
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
         self._sent_bytes = 0
 
     def next_frames(self) -> list[Steps]:
-        """Return what to send now: at most 4 MiB, and a frame, may be on the way without acknowledgement."""
+        """Return what to send now: at most 4 MiB plus one frame may be unacknowledged."""
         frames: list[Steps] = []
         while self._unsent and self._sent_bytes < IN_FLIGHT_BYTES:
             packed: list[bytes] = []
@@ -93,7 +93,7 @@ class StepOutbox:
         return frames
 
     def _drop_half(self) -> None:
-        """Replace the older half by "lost" records; one already sent is replaced only for the one that comes next."""
+        """Replace the older half by "lost" records; one already sent is replaced only for the next gateway."""
         dropped: list[_Entry] = []
         while self.pending_bytes > self.max_bytes // 2 and self.pending > 1:
             entry = (self._sent or self._unsent).popleft()

@@ -1,7 +1,7 @@
-"""Another model, or the same with other settings, in a served model's place, without a gap.
+"""Replaces a served model by another, or by the same with other settings, without a gap.
 
-The new one is loaded beside the old, computes the old one's hottest prompts into its cache and has to answer a probe.
-Only then it takes the name; the old one ends what it serves and goes. Whatever fails before leaves the old one serving.
+The new one is loaded beside the old one, computes the old one's hottest prompts into its cache and must answer a probe.
+Only then it gets the name; the old one finishes its requests and ends. If anything fails before, the old one stays.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _PROBE_SECONDS: Final = 60.0
 
 
 class Swaps:
-    """Runs one change of a model at a time. `is_probe` and `saw` are how its own requests' ends come back."""
+    """Runs one change of a model at a time. `is_probe` and `saw` handle the ends of its own requests."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -38,7 +38,7 @@ class Swaps:
         self._probes: dict[bytes, asyncio.Future[Finished]] = {}
 
     def saw(self, output: Output) -> None:
-        """Record the ends of its own requests from what an engine brought."""
+        """Record the ends of its own requests in an engine's output."""
         if not self._probes:
             return
         for event in output.events:
@@ -46,12 +46,12 @@ class Swaps:
                 waiting.set_result(event)
 
     async def swap(self, order: ModelOrder, drain_seconds: float, needed_bytes: int | None = None) -> Facts:
-        """Put a newly loaded model in the place of the one of its name. Gives what it took, in seconds.
+        """Load a model and replace the one with its name. Return the seconds of each phase.
 
-        `needed_bytes` is what it will take of each GPU; as much as the old one, where that is not said.
+        `needed_bytes` is its need on each GPU; by default the old one's.
 
         Raises UnknownModel, Conflict while another change of it is in progress, and Unavailable, code `swap_failed`,
-        with what went wrong; the old model then goes on as before.
+        with the reason; the old model then stays.
         """
         old = self._host.models.get(order.name)
         if not isinstance(old, EngineThread) or old.state != "ready":
@@ -115,7 +115,7 @@ class Swaps:
     async def _run(
         self, model: EngineThread, token_ids: list[int], adapter: str = "", cache_salt: str = ""
     ) -> Finished:
-        """Have the model compute a prompt and a few tokens. Raises Unavailable if it does not in time."""
+        """Make the model compute a prompt and a few tokens. Raises Unavailable if it does not in time."""
         request_id = uuid7(time.time_ns()).bytes
         end: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._probes[request_id] = end
@@ -139,7 +139,7 @@ class Swaps:
             self._probes.pop(request_id, None)
 
     async def _end(self, old: EngineThread, drain_seconds: float) -> int:
-        """Let the old one end what it serves, abort the rest, and free it."""
+        """Let the old one finish its requests, abort the rest, and free it."""
         await _until(lambda: not self._host.requests_of(old), drain_seconds)
         left = len(self._host.requests_of(old))
         error = Unavailable(f"model {old.order.name!r} was changed for another", code="draining")

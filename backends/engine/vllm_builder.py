@@ -46,7 +46,7 @@ _ENVIRONMENT: Final = {
 
 
 def prepare_environment() -> None:
-    """Set what vLLM reads from its environment, where the operator has not. Before it is imported."""
+    """Set what vLLM reads from its environment, unless the operator has set it. Call it before the import."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -106,7 +106,7 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
 
 @contextmanager
 def _closed_on_failure(order: ModelOrder) -> Iterator[list[Callable[[], None]]]:
-    """Call what was put into the list, the last first, where a load fails: no process of vLLM's may outlive it."""
+    """Call the registered functions, last first, if a load fails: no process of vLLM's may outlive it."""
     opened: list[Callable[[], None]] = []
     try:
         yield opened
@@ -135,7 +135,7 @@ def _start(order: ModelOrder, config: Any, gauges: Gauges, *, can_sleep: bool) -
 def _answers(
     settings: EngineHostSettings, arguments: VllmArguments, card: ModelCard, vocabulary: Vocabulary, client: Any
 ) -> AnswerForms:
-    """Read answers with vLLM's own parsers where the operator names one, else with ours, by the chat template."""
+    """Parse answers with vLLM's own parsers if the operator names one, else with ours, by the chat template."""
     reasoning = client.reasoning_parser
     if not arguments.tool_parser and not reasoning:
         own = AnswerFormat.of(card.chat_template, settings.engine_reasoning_tags, settings.engine_tool_parser)
@@ -166,9 +166,9 @@ def model_hello(name: str, card: ModelCard, facts: LlmFacts) -> ModelHello:
 
 
 def can_meter(data_parallel: int = 1) -> bool:
-    """Return whether the installed vLLM's steps can be metered; warn where not: serving goes before measuring.
+    """Return whether the installed vLLM's steps can be metered; warn if not: serving has precedence over measuring.
 
-    Data-parallel ranks are engines of their own, whose steps one account cannot hold.
+    Data-parallel ranks are separate engines, whose steps one account cannot contain.
     """
     if data_parallel > 1:
         _log.warning("steps of %d data-parallel ranks are not metered: run a host for each rank", data_parallel)

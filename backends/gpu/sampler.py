@@ -65,7 +65,7 @@ class GpuSampler:
             try:
                 self._on_round(self.take_round())
             except Exception:  # the thread's edge: a driver's surprise must not end the watch
-                _log.exception("GPUs could not be looked at")
+                _log.exception("GPUs could not be sampled")
             self.cost = SamplerCost(self.cost.rounds + 1, time.thread_time())
             due = max(due + self._period_seconds, time.monotonic())
             self._stop.wait(due - time.monotonic())

@@ -43,7 +43,7 @@ class Asker(ABC):
         """
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # tests bring their own
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests use their own subclasses
 class ChunkTaker:
     """Takes a chunked body chunk by chunk, each complete with its framing.
 

@@ -73,7 +73,7 @@ class Exchange:
             self._connection.release()
 
     async def _send_again(self, pool: "HttpPool") -> None:
-        _log.info("idle connection had been closed, sending again", extra={"target": pool.origin.authority})
+        _log.info("idle connection was closed, sending again", extra={"target": pool.origin.authority})
         self._connection, self._done = await pool.begin(self._request, None)
         await self._done
 
@@ -271,7 +271,7 @@ class HttpPool:
             try:
                 connection.expire(now)
             except Exception:  # whoever was told of one's end must not keep the others from ending
-                _log.exception("the end of a request failed", extra={"target": self.origin.authority})
+                _log.exception("finishing a request failed", extra={"target": self.origin.authority})
             next_due = min(next_due, connection.deadline, connection.expires)
         return next_due
 

@@ -109,7 +109,7 @@ class ScriptedTarget:
         return False
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to close."""
 
     async def _play(
         self, script: Script, call: ModelCall, request: GenerationRequest, sink: Sink

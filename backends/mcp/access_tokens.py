@@ -184,7 +184,7 @@ class AccessTokens:
             try:
                 await self._kept(store.give_back, claim)
             except TollkeeperError:
-                _log.info("claim not given back, it ends by itself", extra={"server": server})
+                _log.info("claim not released, it will expire", extra={"server": server})
 
     async def _claimed(self, store: TokenStore, refused: str) -> AccessGrant:
         kept = self._unkept or await self._kept(store.read, self._spec.id)

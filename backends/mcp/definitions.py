@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-MAX_TOOLS: Final = 1000  # of one server
+MAX_TOOLS: Final = 1000  # per server
 MAX_DEFINITION_BYTES: Final = 64 * 1024
 FINGERPRINT_LENGTH: Final = 32  # hexadecimal digits
 MAX_LIST_BYTES: Final = 8 * 1024 * 1024  # of all definitions of one server together, as they come

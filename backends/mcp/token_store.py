@@ -94,5 +94,5 @@ def opened_grant(sealed: str, sealer: Any, server: str) -> AccessGrant | None:
     try:
         return decode_grant(sealer.open(sealed).encode())
     except (ConfigurationError, msgspec.MsgspecError):
-        _log.warning("kept tokens of an MCP server cannot be opened", extra={"server": server})
+        _log.warning("stored tokens of an MCP server cannot be decrypted", extra={"server": server})
         return None

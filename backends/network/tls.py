@@ -74,7 +74,7 @@ class LiveContext(ssl.SSLContext):
             self.current = self._build()
         except ConfigurationError as error:
             self.fault = error.message
-            _log.error("certificate not reloaded, the last one stays in use", extra={"reason": error.message})
+            _log.error("certificate not reloaded, the previous one stays in use", extra={"reason": error.message})
             return
         self.fault = ""
         self.reloads += 1

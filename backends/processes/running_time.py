@@ -85,11 +85,11 @@ class RunningTimeout:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        return await self._timeout.__aexit__(kind, error, trace)
+        await self._timeout.__aexit__(kind, error, trace)  # raises TimeoutError in place of what it cancelled
 
     @property
     def is_expired(self) -> bool:

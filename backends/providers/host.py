@@ -30,7 +30,7 @@ _POLL_SECONDS: Final = 0.02
 
 @dataclass(slots=True)
 class Counters:
-    """What the host has seen since its start."""
+    """The host's counts since its start."""
 
     requests: int = 0
     refused: int = 0
@@ -91,7 +91,7 @@ class ProviderHost:
     # From connections (ConnectionHost).
 
     def on_open(self, connection: Connection) -> None:
-        """Greet, or turn away one too many."""
+        """Send the hello, or refuse a surplus connection."""
         self._rooms[connection] = room = asyncio.Event()
         room.set()
         if len(self._rooms) > _MAX_CONNECTIONS:
@@ -175,7 +175,7 @@ class ProviderHost:
             )
 
     def _order(self, invoke: Invoke) -> Order:
-        """Read a request. Raises TollkeeperError if it cannot be read or names a credential it may not have."""
+        """Parse a request. Raises TollkeeperError if it is invalid or names a credential that it may not use."""
         if invoke.operation not in self._library.operations:
             raise InvalidRequest(f"the provider host offers no {invoke.operation[:80]!r}", code="unsupported_operation")
         secrets = {"api_key": invoke.key_ref, **invoke.credentials} if invoke.key_ref else invoke.credentials

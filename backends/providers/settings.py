@@ -34,7 +34,7 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def socket(self) -> Path:
-        """Where gateways connect."""
+        """Return the path of the socket that gateways connect to."""
         return (self.providers_socket or self.data / "run" / "providers.sock").absolute()
 
     @property

@@ -219,7 +219,7 @@ class DamageBook:
             _append(path, lines, os.O_APPEND)
         except OSError as error:
             _log.error(
-                "losses cannot be written down, a restart forgets them",
+                "losses cannot be stored, a restart forgets them",
                 extra={"path": str(path), "reason": error.strerror},
             )
 

@@ -128,7 +128,7 @@ class SegmentNumbers:
             if error.errno not in DISK_FULL:
                 raise
             _log.warning(
-                "numbers of entries cannot be written: what a crash and damage leave may not be counted",
+                "numbers of entries cannot be stored: losses after a crash or damage may not be counted",
                 extra={"path": str(path), "reason": error.strerror},
             )
             return memoryview(bytearray(content)).cast("Q")

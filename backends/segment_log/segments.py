@@ -522,7 +522,7 @@ class SegmentLog:
                     last = max(last, found.number)
         if self._numbers.was_damaged:
             _log.error(
-                "file of numbers damaged: what is missing at the ends of segments cannot be counted",
+                "file of numbers damaged: entries missing at the ends of segments cannot be counted",
                 extra={"directory": str(self.directory)},
             )
         self._numbers.note_next(last + 1)

@@ -62,7 +62,7 @@ class KeptValue:
         self.count = count
 
 
-@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
+@mypyc_attr(acyclic=True)  # holds no references that could form a cycle
 class SlotTable:
     """Values of at most `MAX_BYTES` by slot, for one process at a time. Raises OSError if the file cannot be opened."""
 

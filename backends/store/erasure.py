@@ -162,7 +162,7 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
     Made beside, and taken in while nothing else arrives.
     """
     tables = {table.name: table for table in list_tables(client)}
-    for view in list_views(client):
+    for view in list_views(client, [*tables.values()]):
         source, target = tables[view.source], tables[view.target]
         is_over_all = "tenant" in source.columns and "tenant" not in target.columns
         if not is_over_all or not (source.kept_seconds is None or source.kept_seconds == target.kept_seconds):

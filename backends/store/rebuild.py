@@ -1,7 +1,7 @@
 """Repairs a rollup from the table that it is made of, partition by partition, while the store is in use."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -92,7 +92,12 @@ class RebuildPlan(msgspec.Struct, frozen=True):
 
 def list_rollups(client: StoreClient) -> list[RollupView]:
     """Return the views whose targets can be rebuilt, sources before what is made of them."""
-    views = views_over_bases(list_views(client), {table.name: table for table in list_tables(client)})
+    tables = list_tables(client)
+    return _rollups(list_views(client, tables), {table.name: table for table in tables})
+
+
+def _rollups(listed: list[RollupView], tables: Mapping[str, StoreTable]) -> list[RollupView]:
+    views = views_over_bases(listed, tables)
     left, ordered = sorted(views, key=lambda view: view.target), list[RollupView]()
     while left:
         targets = {view.target for view in left}
@@ -107,11 +112,11 @@ def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> Rebuild
 
     Raises ConfigurationError on a name that is not a rollup's, and as `snapshot_of` does.
     """
-    view, source, target = _find(client, rollup)
+    view, source, target, derived = _find(client, rollup)
     with snapshot_of(client, turns, [source, target], is_copied=False) as snapshot:
         pair = pair_of(snapshot.rows_of, view, source, target)
         changes = _changes(client, pair, snapshot.at, list_rules(client))
-    return RebuildPlan(rollup, source.name, changes, _derived(client, rollup))
+    return RebuildPlan(rollup, source.name, changes, derived)
 
 
 def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Callable[[str], None]) -> None:
@@ -121,7 +126,7 @@ def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Call
     difference what came since the plan, and a rebuild that is cut can be repeated. Rows whose base may have expired, or
     was deleted by a tenant's retention, stay as they are. Raises as `StoreTurns.held` does.
     """
-    view, source, target = _find(client, plan.rollup)
+    view, source, target, _ = _find(client, plan.rollup)
     pair = pair_of(rows_of, view, source, target)
     rules = list_rules(client)
     with turns.alone():
@@ -136,13 +141,17 @@ def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Call
         drop_copies(client)
 
 
-def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, StoreTable]:
+def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, StoreTable, list[str]]:
+    """Return a rollup's view, what it is made of, itself, and the names of the rollups made of it."""
     if cluster := find_cluster(client):
         raise ConfigurationError(
             f"the store is the cluster {cluster!r}, on which no rollup can be rebuilt; correct the rows by hand, or "
             "restore a backup into an empty store"
         )
-    views = {view.target: view for view in list_rollups(client)}
+    tables = {table.name: table for table in list_tables(client)}
+    listed = list_views(client, [*tables.values()])
+    rollups = _rollups(listed, tables)
+    views = {view.target: view for view in rollups}
     view = views.get(rollup)
     if view is None:
         near = difflib.get_close_matches(rollup, views, 1)
@@ -150,17 +159,15 @@ def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, Sto
         raise ConfigurationError(
             f"{rollup!r} is not a rollup of this store{meant}; `tollkeeper store rebuild --list` shows all"
         )
-    tables = {table.name: table for table in list_tables(client)}
-    return view, tables[view.source], tables[view.target]
+    return view, tables[view.source], tables[view.target], _derived(rollup, listed, rollups)
 
 
-def _derived(client: StoreClient, rollup: str) -> list[str]:
+def _derived(rollup: str, views: list[RollupView], rollups: list[RollupView]) -> list[str]:
     """Return the rollups that are filled from one, at any remove: they take what is put into it."""
-    views = list_views(client)
     found = {rollup}
     while more := {view.target for view in views if view.source in found} - found:
         found |= more
-    return [view.target for view in list_rollups(client) if view.target in found - {rollup}]
+    return [view.target for view in rollups if view.target in found - {rollup}]
 
 
 def _when(target: StoreTable) -> str:

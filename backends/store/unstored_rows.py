@@ -62,8 +62,9 @@ class UnstoredRows:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._compared = _with_sources(forgetful, list_views(store))
-        self._kept_seconds = {table.name: table.kept_seconds for table in list_tables(store)}
+        tables = list_tables(store)
+        self._compared = _with_sources(forgetful, list_views(store, tables))
+        self._kept_seconds = {table.name: table.kept_seconds for table in tables}
         self._deleted_before = {
             (rule.table, rule.tenant): rule.deleted_before.timestamp() for rule in list_rules(store)
         }

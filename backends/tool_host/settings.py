@@ -1,4 +1,4 @@
-"""What a tool host is told at start, read from TOLLKEEPER_TOOLS_* variables."""
+"""Settings of a tool host, read from TOLLKEEPER_TOOLS_* variables at its start."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ _RECOVERY_SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.2
 SPENT_USD: Final = "0.004"
 _SPENDER: Final = "spender"
-# What a gateway may answer while the shared counters are away: a hard budget is refused once its lease is used up.
+# What a gateway may answer while the shared counters are unreachable: a hard budget without a lease is refused.
 _ALLOWED: Final = {"redis": {"counters_unavailable"}}
 PARTS: Final = ("gateway", "collector", "control", "redis", "postgresql", "store")
 

@@ -1,6 +1,4 @@
-"""How far the store has gone on since an insert was planned: it remembers a token for the given number of inserts, not
-for ever.
-"""
+"""Detects whether the store may have forgotten a deduplication token: it remembers a limited number of inserts."""
 
 import logging
 import time
@@ -16,8 +14,8 @@ from contracts.errors import StoreRefused
 
 _log = logging.getLogger(__name__)
 
-REMEMBERED_INSERTS: Final = 10_000  # of each table: `non_replicated_deduplication_window` in migrations/clickhouse
-_MARGIN: Final = 1_000  # others insert between the look and the insert; and an insert may take several numbers
+REMEMBERED_INSERTS: Final = 10_000  # per table: `non_replicated_deduplication_window` in migrations/clickhouse
+_MARGIN: Final = 1_000  # others insert between check and insert; and an insert may take several numbers
 _MARK_SECONDS: Final = 60.0
 # A plain MergeTree gives every part that is inserted the table's next number, as it gives its token a place.
 _BLOCKS: Final = (
@@ -26,12 +24,12 @@ _BLOCKS: Final = (
 
 
 class TokenWindow:
-    """Where every table of the store was before an insert, on disk, and which have gone too far since.
+    """The block number of every table before an insert, on disk, to find tables that have taken too many inserts since.
 
-    The window is each table's own, a rollup's as well: a late batch takes a place there for each day it touches. Where
-    the store does not let its writer ask, nothing is known, and every token is taken to be remembered. Not for a
-    cluster, whose windows are Keeper's, and where another server may answer each time. Raises ConfigurationError if the
-    file cannot be made, OSError if it cannot be written, and what the store's client does.
+    Each table has its own window, and so does each rollup: a late batch takes a place there for each day it touches. If
+    the store does not let its writer read block numbers, every token is assumed to be remembered. Not for a cluster,
+    whose windows are in Keeper, and where another server may answer each time. Raises ConfigurationError if the file
+    cannot be created, OSError if it cannot be written, and the errors of the store's client.
     """
 
     def __init__(
@@ -51,15 +49,15 @@ class TokenWindow:
         self._mark_at = 0.0
 
     def mark(self) -> None:
-        """Record where the tables are, before an insert is begun; an earlier mark of the last minute will do."""
+        """Record the tables' block numbers before an insert starts; a mark of the last minute is reused."""
         if self._file.value is None or self._clock() >= self._mark_at:
             self._file.write(msgspec.msgpack.encode(self._blocks()), sync=self._is_synced)
             self._mark_at = self._clock() + _MARK_SECONDS
 
     def passed(self) -> frozenset[str]:
-        """Return the tables that may have forgotten a token used after the last mark; none if none was ever made.
+        """Return the tables that may have forgotten a token used after the last mark; empty if there is no mark.
 
-        After a migration these are all rollups: one that it has filled from the rows has them under no token.
+        After a migration these include all rollups: one that was filled from existing rows has them under no token.
         """
         if self._file.value is None:
             return frozenset()

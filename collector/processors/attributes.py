@@ -161,14 +161,14 @@ def _read(attribute: KeyValue) -> _Read:
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Return an event's attributes as `attribute_map`. A GenAI event's own ones, without a namespace, are what was
-    said: `content`, `message`, `tool_calls`.
+    """Return an event's attributes as `attribute_map`. A GenAI event's attributes without a namespace
+    contain prompts or answers and are dropped: `content`, `message`, `tool_calls`.
     """
     return packed_event_map(event_name, [attribute.SerializeToString() for attribute in attributes], noticed)
 
 
 def packed_event_map(event_name: str, attributes: Iterable[bytes], noticed: list[str]) -> dict[str, str]:
-    """Do the same with attributes that are still serialised."""
+    """Return an event's attributes as `event_attribute_map`, from serialised attributes."""
     if not event_name.startswith(CONTENT_EVENT_PREFIX):
         return packed_attribute_map(attributes, noticed)
     given = list(attributes)
@@ -179,7 +179,7 @@ def packed_event_map(event_name: str, attributes: Iterable[bytes], noticed: list
 
 
 def tenant_in(attributes: Iterable[KeyValue]) -> str:
-    """Return the tenant that attributes name, as their row will have it: the last that does; '' if none does."""
+    """Return the tenant in the attributes, as on their row: the last one; '' if there is none."""
     found = ""
     for attribute in attributes:
         if attribute.key == TENANT:

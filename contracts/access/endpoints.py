@@ -1,5 +1,6 @@
-"""The names of the endpoints that a key may be held to: paths of the data plane below /v1, with dots for slashes,
-and `mcp`."""
+"""The names of the endpoints that a key can be restricted to: paths of the data plane below /v1, with dots for slashes,
+and `mcp`.
+"""
 
 from typing import Literal
 

@@ -24,7 +24,7 @@ class Identity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tags: dict[str, str] = {}
 
     def with_caller(self, user: str, tags: Mapping[str, str]) -> "Identity":
-        """Add what the caller says of one request: its end user and tags, but none that the key or token has itself."""
+        """Return the identity with a request's end user and tags, except those that the key or token sets itself."""
         if not user and not tags:
             return self
         return Identity(self.tenant, self.team, self.project, self.key_id, self.user or user, {**tags, **self.tags})

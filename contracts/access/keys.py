@@ -1,7 +1,7 @@
-"""API keys as text: their format, their digest, their ids. Pure functions; randomness and time are handed in.
+"""API keys as text: format, digest, ids. Pure functions; randomness and time are arguments.
 
-A key is `tk-` and 43 URL-safe characters (256 random bits). What is kept of it is HMAC-SHA-256(pepper, key):
-the pepper lies in a file and not in the database, so a stolen database alone cannot be searched for keys.
+A key is `tk-` and 43 URL-safe characters (256 random bits). What is stored is HMAC-SHA-256(pepper, key): the pepper is
+in a file and not in the database, so a stolen database alone cannot be searched for keys.
 """
 
 import base64
@@ -20,14 +20,14 @@ _FORMAT: Final = re.compile(r"tk-[A-Za-z0-9_-]{43}", re.ASCII)
 
 
 def new_key(random: bytes) -> str:
-    """Write 32 random bytes as a key. Raises ValueError on any other number of bytes."""
+    """Format 32 random bytes as a key. Raises ValueError on any other number of bytes."""
     if len(random) != KEY_RANDOM_BYTES:
         raise ValueError(f"a key is made of {KEY_RANDOM_BYTES} random bytes, not {len(random)}")
     return KEY_PREFIX + base64.urlsafe_b64encode(random).rstrip(b"=").decode()
 
 
 def is_well_formed(key: str) -> bool:
-    """Return whether text has a key's form, so that a flood of nonsense costs no digest and no look-up."""
+    """Return whether a text has the format of a key, so that a flood of nonsense costs no digest and no lookup."""
     return len(key) == KEY_LENGTH and _FORMAT.fullmatch(key) is not None
 
 
@@ -40,10 +40,10 @@ def digest_of(key: str, pepper: bytes) -> bytes:
 
 
 def hint_of(key: str) -> str:
-    """Return the last four characters, by which people tell keys apart."""
+    """Return the last four characters, by which people distinguish keys."""
     return key[-_HINT_LENGTH:]
 
 
 def new_key_id(unix_ns: int) -> str:
-    """Create a key's id: `key_` and a UUIDv7 in hex, so that keys list in the order they were made."""
+    """Create a key's id: `key_` and a UUIDv7 in hex, so that keys sort by creation time."""
     return f"key_{uuid7(unix_ns).hex}"

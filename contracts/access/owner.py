@@ -6,17 +6,17 @@ from contracts.serving.configuration import KeyEntry
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """Who sees what is kept. A key sees what is its project's, its team's where it has no project, or its tenant's
-    where it has no team either.
+    """Who may see stored objects: those of the key's project, of its team if it has no project, or of its tenant if it
+    has no team.
     """
 
     tenant: str
-    project: str = ""  # "team/project", or "team/" of no project: two teams may each have a project of one name
-    since_ns: int = 0  # what was kept before is of an earlier tenant, team or project with the same id
+    project: str = ""  # "team/project", or "team/" without a project: teams may have projects of the same name
+    since_ns: int = 0  # earlier objects belong to an earlier tenant, team or project with the same id
 
     @property
     def is_of_team(self) -> bool:
-        """Return whether it is a team's, and so of all of its projects."""
+        """Return whether the owner is a team, and so all of its projects."""
         return self.project.endswith("/")
 
 

@@ -1,4 +1,4 @@
-"""The person behind the name of a change's author."""
+"""The person named as the author of a change."""
 
 import re
 from typing import Final
@@ -7,8 +7,8 @@ TOKEN_ID: Final = re.compile(r" \((tok_[0-9a-f]+)\)$")
 
 
 def person_of(author: str) -> str:
-    """Return the person of an author's name: the name without the id of the admin token that they used.
+    """Return the person in an author's name: the name without the id of the admin token that was used.
 
-    Two tokens of one name are one person: whoever makes a second token for themselves is not a second person.
+    Two tokens with one name are one person: a second token does not make a second person.
     """
     return TOKEN_ID.sub("", author)

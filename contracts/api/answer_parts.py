@@ -1,4 +1,4 @@
-"""Parts of a chat's answer: what the gateway looks for in it, and what it was asked for."""
+"""Parts of a chat answer that the gateway inspects, and the format that the request asked for."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ class AskedFormat(msgspec.Struct, frozen=True):
 
 
 class CalledTool(msgspec.Struct, frozen=True, gc=False):
-    """A tool that an answer calls. Calls of the same tool with the same arguments have the same mark."""
+    """A tool called by an answer. Calls of the same tool with the same arguments have the same mark."""
 
     name: str
     mark: int  # 32 bits
 
 
 class Findings(msgspec.Struct, frozen=True, gc=False):
-    """What was found in an answer; `None`: not known. `called` are the first tools it calls."""
+    """What was found in an answer; `None`: unknown. `called` are the first tools that it calls."""
 
     tool_calls: int | None = None
     schema_failed: bool | None = None
@@ -36,7 +36,7 @@ class CalledFunction(msgspec.Struct, frozen=True):
 
 
 class CallPiece(msgspec.Struct, frozen=True):
-    """A piece of a call, as a stream brings it."""
+    """A piece of a call, as it arrives in a stream."""
 
     index: int | None = None
     id: str | None = None
@@ -44,19 +44,19 @@ class CallPiece(msgspec.Struct, frozen=True):
 
 
 class WholeCall(msgspec.Struct, frozen=True):
-    """A call in an answer that came whole."""
+    """A call in a complete answer."""
 
     function: CalledFunction | None = None
 
 
 class SpokenPart(msgspec.Struct, frozen=True):
-    """A part of a message's content where that is a list."""
+    """A part of a message's content, if the content is a list."""
 
     text: str | None = None
 
 
 class SpokenMessage(msgspec.Struct, frozen=True):
-    """A message: what it says, and the tools that it calls."""
+    """A message: its text, and the tools that it calls."""
 
     content: str | list[SpokenPart] | None = None
     tool_calls: list[msgspec.Raw] | None = None
@@ -66,17 +66,17 @@ class SpokenChoice(msgspec.Struct, frozen=True):
     """One of an answer's choices."""
 
     message: SpokenMessage | None = None
-    text: str | None = None  # of a completion
+    text: str | None = None  # of a text completion
 
 
 class SpokenAnswer(msgspec.Struct, frozen=True):
-    """An answer that came whole, for what it says and calls."""
+    """A complete answer, for inspecting its text and calls."""
 
     choices: list[SpokenChoice] | None = None
 
 
 class WholeMessage(msgspec.Struct, frozen=True):
-    """A message with all that another API can express."""
+    """A message with everything that another API can express."""
 
     content: str | list[DeltaPart] | None = None
     reasoning_content: str | None = None
@@ -87,16 +87,16 @@ class WholeMessage(msgspec.Struct, frozen=True):
 
 
 class WholeChoice(msgspec.Struct, frozen=True):
-    """One of an answer's choices, to be put into another API's words."""
+    """One choice of an answer, to be translated into another API's format."""
 
     index: int = 0
     message: WholeMessage = WholeMessage()
     finish_reason: str | None = None
-    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
+    stop_reason: Any = None  # vLLM's: the stop string, or a token's id, that ended it
 
 
 class WholeAnswer(msgspec.Struct, frozen=True):
-    """An answer that came whole, to be put into another API's words."""
+    """A complete answer, to be translated into another API's format."""
 
     choices: list[WholeChoice]
 
@@ -108,7 +108,7 @@ class RawChoices(msgspec.Struct, frozen=True):
 
 
 class MessageCall(msgspec.Struct, frozen=True):
-    """A block of a message of Anthropic's API, with what a tool is called with."""
+    """A block of an Anthropic message, with the arguments of a tool call."""
 
     type: str = ""
     name: str = ""
@@ -116,13 +116,13 @@ class MessageCall(msgspec.Struct, frozen=True):
 
 
 class MessageCalls(msgspec.Struct, frozen=True):
-    """A message of Anthropic's API, for the tools that it calls."""
+    """An Anthropic message, for the tools that it calls."""
 
     content: list[MessageCall]
 
 
 class BlockEvent(msgspec.Struct, frozen=True):
-    """An event of a stream of Anthropic's API that begins or ends a block."""
+    """An event of an Anthropic stream that starts or ends a block."""
 
     type: str = ""
     index: int = 0

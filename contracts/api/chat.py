@@ -1,7 +1,7 @@
-"""Chat nouns in OpenAI's shape: what an application sends, and the parts of an answer.
+"""Chat types in OpenAI's format: what an application sends, and the parts of an answer.
 
-Only what the gateway decides by is typed; fields it does not know stay in the body, which is forwarded as it
-came. Limits on values are those of OpenAI's API reference (October 2026) where it states them.
+Only fields that the gateway evaluates are typed; unknown fields stay in the body, which is forwarded unchanged. Limits
+on values follow OpenAI's API reference (October 2026) where it states them.
 """
 
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
@@ -16,7 +16,7 @@ from contracts.pricing.service_tiers import MAX_TIER_LENGTH, tier_name
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # the least first
+EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # lowest first
 
 PositiveInt = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
@@ -25,7 +25,7 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 ChoiceCount = Annotated[int, Meta(ge=1, le=128)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-# Extensions of vLLM's server, which its users' code sends as further fields of the body (its documentation, 0.25).
+# Extensions of vLLM's server, which its users send as additional fields of the body (its documentation, 0.25).
 NotNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 RepetitionPenalty = Annotated[float, Meta(ge=0.01, le=100)]  # smaller ones overflow a logit in float32
 
@@ -68,15 +68,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamOptions(msgspec.Struct, frozen=True, gc=False):
-    """What a stream carries besides content."""
+    """What a stream contains besides content."""
 
     include_usage: bool | None = None
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True):
-    """What the output must match: one of these. An extension of vLLM's."""
+    """What the output must match: one of these. An extension of vLLM."""
 
-    json: dict[str, Any] | str | None = None  # a schema, or its text
+    json: dict[str, Any] | str | None = None  # a schema, or its JSON text
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
@@ -84,44 +84,44 @@ class StructuredOutputs(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True, gc=False):
-    """What every request says: which model it is for."""
+    """The common field of all requests: the model that they ask for."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
 
     @property
     def asked_tier(self) -> str:
-        """Return the service tier asked for, as price cards name it; empty: none, or the standard one."""
+        """Return the requested service tier, as price cards name it; empty: none, or the standard one."""
         return ""
 
 
 class InputRequest(ModelRequest, frozen=True, kw_only=True):
-    """What requests have in common for which nothing is generated: the answer comes whole, and costs its input."""
+    """The common fields of requests that generate nothing: the answer is never streamed, and only input is billed."""
 
     user: Annotated[str, Meta(max_length=256)] | None = None
 
     @property
     def is_streamed(self) -> bool:
-        """Return False: the answer comes whole."""
+        """Return False: the answer is not streamed."""
         return False
 
     @property
     def output_limit(self) -> int | None:
-        """Return no limit: nothing is generated."""
+        """Return `None`: nothing is generated."""
         return None
 
     @property
     def choice_count(self) -> int:
-        """Return one answer."""
+        """Return 1: there is one answer."""
         return 1
 
     @property
     def temperature(self) -> float | None:
-        """Return none: nothing is sampled."""
+        """Return `None`: nothing is sampled."""
         return None
 
 
 class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
-    """What requests for generated text have in common, whichever way the prompt is put."""
+    """The common fields of requests for generated text, for every form of prompt."""
 
     prompt_field: ClassVar[str] = "messages"
     stream: bool | None = None
@@ -153,7 +153,7 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
 
     @property
     def asked_tier(self) -> str:
-        """Return the service tier asked for, as price cards name it; "auto" where the provider is to choose."""
+        """Return the requested service tier, as price cards name it; "auto" if the provider may choose."""
         if self.speed and (speed := tier_name(self.speed)):
             return speed
         return tier_name(self.service_tier) if self.service_tier else ""
@@ -171,12 +171,12 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
 
     @property
     def stated_limits(self) -> tuple[int, ...]:
-        """Return what the caller says of the most tokens one choice may have, in whichever fields."""
+        """Return the maximum tokens of one choice as the caller states them, from all fields for it."""
         return () if self.max_tokens is None else (self.max_tokens,)
 
     @property
     def output_limit(self) -> int | None:
-        """Return the most tokens one choice may have."""
+        """Return the maximum tokens of one choice."""
         return self.max_tokens
 
     @property
@@ -201,25 +201,25 @@ class ChatRequest(GenerationRequest, frozen=True):
 
     @property
     def stated_limits(self) -> tuple[int, ...]:
-        """Return what the caller says of the most tokens one choice may have: OpenAI's field has two names."""
+        """Return the maximum tokens of one choice as the caller states them: OpenAI's field has two names."""
         return tuple(limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None)
 
     @property
     def output_limit(self) -> int | None:
-        """Return the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
+        """Return the maximum tokens of one choice; `max_completion_tokens` is OpenAI's newer name."""
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
 
 class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
-    """A chat that was asked for in the words of another API.
+    """A chat that was requested through another API.
 
-    Targets and limits see a chat; `chat_body` is what they are given in place of the application's bytes. `origin` is
-    the request as it was asked, for the answer to be put into the same API's words. `marked_body` is the chat with what
-    only some servers understand (`cache_control`, `thinking_blocks`); empty if there is nothing of the kind. `native`
-    is for targets that speak the API themselves, if there may be one; with a `refusal` in it there is no translation,
-    and `chat_body` is the body as it came. `dropped` are fields that the translation leaves out; with `unless_dropped`
-    it is only for targets whose settings let them be dropped, and others refuse it with that. `chat_fields` are the
-    top-level fields of `chat_body`, where that has been taken apart.
+    Targets and limits see a chat; `chat_body` replaces the application's body. `origin` is the original request, so
+    that the answer can be translated back. `marked_body` is the chat with fields that only some servers understand
+    (`cache_control`, `thinking_blocks`); empty if there are none. `native` is for targets that speak the API
+    themselves, if there can be one; if it has a `refusal`, there is no translation, and `chat_body` is the original
+    body. `dropped` are fields that the translation omits; if `unless_dropped` is set, the request may go only to
+    targets whose settings allow dropping them, and others refuse it with that error. `chat_fields` are the top-level
+    fields of `chat_body`, if it has been parsed.
     """
 
     chat_body: bytes
@@ -237,7 +237,7 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
 
 
 class DeltaPart(msgspec.Struct, frozen=True):
-    """A part of a delta's content where it is a list, as Mistral's reasoning models stream it."""
+    """A part of a delta's content, if it is a list, as Mistral's reasoning models stream it."""
 
     type: str = ""
     text: str | None = None
@@ -245,12 +245,12 @@ class DeltaPart(msgspec.Struct, frozen=True):
 
     @property
     def says_something(self) -> bool:
-        """Return whether it carries output. A part of a type we do not know does: it was sent for something."""
+        """Return whether it contains output. A part of an unknown type does: it was sent for a reason."""
         return bool(self.text or self.thinking) or self.type not in ("text", "thinking", "")
 
     @property
     def thought(self) -> str:
-        """Return the reasoning in it."""
+        """Return its reasoning text."""
         if isinstance(self.thinking, list):
             return "".join(part.text or part.thought for part in self.thinking)
         return self.thinking or ""
@@ -264,13 +264,13 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: msgspec.Raw = msgspec.Raw()
-    function_call: msgspec.Raw = msgspec.Raw()  # before tool calls, and still sent by older servers
+    function_call: msgspec.Raw = msgspec.Raw()  # older than tool calls, still sent by older servers
     audio: msgspec.Raw = msgspec.Raw()
-    thinking_blocks: msgspec.Raw = msgspec.Raw()  # Anthropic's, as LiteLLM puts them beside the reasoning
+    thinking_blocks: msgspec.Raw = msgspec.Raw()  # Anthropic's, as LiteLLM adds them beside the reasoning
 
     @property
     def thought(self) -> str:
-        """Return the reasoning it adds, wherever it stands."""
+        """Return the reasoning that it adds, in any field."""
         if isinstance(self.content, list):
             return "".join(part.thought for part in self.content)
         return self.reasoning_content or self.reasoning or ""
@@ -284,7 +284,7 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def bears_tokens(self) -> bool:
-        """Return whether the delta carries generated tokens, rather than a role or an end."""
+        """Return whether the delta contains generated tokens, rather than only a role or an end."""
         if isinstance(self.content, list):
             if any(part.says_something for part in self.content):
                 return True
@@ -301,7 +301,7 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_reasoning(self) -> bool:
-        """Return whether what it carries is reasoning and nothing else."""
+        """Return whether it contains only reasoning."""
         if isinstance(self.content, list):
             said = [part for part in self.content if part.says_something]
             thinks = all(part.thinking and not part.text for part in said)
@@ -328,11 +328,11 @@ class ChunkChoice(msgspec.Struct, frozen=True, gc=False):
     delta: ChunkDelta | None = None
     text: str | None = None
     finish_reason: str | None = None
-    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
+    stop_reason: Any = None  # vLLM's: the stop string, or a token's id, that ended it
 
 
 class ChatChunk(msgspec.Struct, frozen=True, gc=False):
-    """One event of an upstream's stream: only what accounting needs; the bytes go through as they came."""
+    """One event of an upstream's stream: only the fields needed for accounting; the bytes are forwarded unchanged."""
 
     choices: list[ChunkChoice] | None = None
     usage: OpenAIUsage | None = None
@@ -343,14 +343,14 @@ class ChatChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplyChoice(msgspec.Struct, frozen=True, gc=False):
-    """One choice of a whole answer."""
+    """One choice of a complete answer."""
 
     index: int = 0
     finish_reason: str | None = None
 
 
 class ChatReply(msgspec.Struct, frozen=True, gc=False):
-    """A whole answer: only what accounting needs."""
+    """A complete answer: only the fields needed for accounting."""
 
     choices: list[ReplyChoice] | None = None
     usage: OpenAIUsage | None = None
@@ -360,23 +360,23 @@ class ChatReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class PlainMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message that has a role and content and nothing else: checksums of prompts are of its text alone."""
+    """A message with a role and content only: checksums of prompts cover its text alone."""
 
     role: str
     content: msgspec.Raw
 
 
 class LoneText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A content part that is text and nothing else."""
+    """A content part with text only."""
 
     type: Literal["text"]
     text: msgspec.Raw
 
 
 def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> ReasoningEffort | None:
-    """Return the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
+    """Return the effort to send to a model: the requested one, at most the cap; `None`: send none.
 
-    If nothing was asked the cap itself is told, as the model's own default may lie above it.
+    Without a requested effort the cap itself is sent, because the model's default may be higher.
     """
     if cap is None or asked is None:
         return asked if cap is None else cap
@@ -384,9 +384,9 @@ def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> R
 
 
 def asked_effort(request: ChatRequest) -> ReasoningEffort | None:
-    """Return the effort that a request asks for, in its own field or, which counts for more, for the chat template.
+    """Return the effort that a request asks for, in its own field or, with precedence, for the chat template.
 
-    `None` if it asks for none, or for one that has no place in the order.
+    Return `None` if it asks for none, or for one that is not in `EFFORTS`.
     """
     stated = (request.chat_template_kwargs or {}).get("reasoning_effort", request.reasoning_effort)
     return next((effort for effort in EFFORTS if effort == stated), None)

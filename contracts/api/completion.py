@@ -1,6 +1,6 @@
-"""The text completion noun in OpenAI's older shape: a prompt is continued as it stands, without a chat's roles.
+"""The text completion type in OpenAI's older format: a prompt is continued as it is, without a chat's roles.
 
-OpenAI's older APIs take a text, texts, token ids, or lists of token ids.
+OpenAI's older APIs accept a text, texts, token ids, or lists of token ids.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -11,13 +11,15 @@ from contracts.api.chat import ChoiceCount, GenerationRequest
 from contracts.errors import InvalidRequest
 
 DEFAULT_MAX_TOKENS: Final = 16  # OpenAI's API reference
-MAX_TEXTS: Final = 1024  # that one request may have generated
+MAX_TEXTS: Final = 1024  # maximum number of texts that one request generates
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 TokenInput = str | list[str | TokenId | list[TokenId]]
 
 
 def entries_of(field: str, given: TokenInput) -> list[str | list[int]]:
-    """Return the single texts and token lists of a field. Raises InvalidRequest on ids beside other entries."""
+    """Return a field's entries, each a text or a token list. Raises InvalidRequest if token ids are mixed with other
+    entries.
+    """
     if isinstance(given, str):
         return [given]
     numbers = [one for one in given if isinstance(one, int)]
@@ -29,7 +31,7 @@ def entries_of(field: str, given: TokenInput) -> list[str | list[int]]:
 
 
 def count_of(given: TokenInput) -> int:
-    """Return how many texts and token lists a field holds."""
+    """Return the number of texts and token lists in a field."""
     return 1 if isinstance(given, str) or (given and isinstance(given[0], int)) else len(given)
 
 
@@ -45,15 +47,17 @@ class CompletionRequest(GenerationRequest, frozen=True):
 
     @property
     def output_limit(self) -> int | None:
-        """Return the most tokens one choice may have."""
+        """Return the maximum tokens of one choice."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """Return what is to be continued, one entry each. Raises InvalidRequest on a mixture."""
+        """Return the prompts to continue, one entry each. Raises InvalidRequest if token ids are mixed with other
+        entries.
+        """
         return entries_of("prompt", self.prompt)
 
     @property
     def choice_count(self) -> int:
-        """Return how many texts are generated, and paid for: those that `best_of` leaves out are among them."""
+        """Return how many texts are generated and billed, including those that `best_of` discards."""
         return count_of(self.prompt) * max(self.n or 1, self.best_of or 1)

@@ -1,4 +1,4 @@
-"""The embedding noun in OpenAI's shape."""
+"""The embedding types in OpenAI's format."""
 
 from typing import Literal
 
@@ -22,21 +22,23 @@ class EmbeddingRequest(InputRequest, frozen=True):
 
     @property
     def inputs(self) -> list[str | list[int]]:
-        """Return what is to be embedded, one entry for each vector. Raises InvalidRequest on a mixture."""
+        """Return the inputs, one entry for each vector. Raises InvalidRequest if token ids are mixed with other
+        entries.
+        """
         return entries_of("input", self.input)
 
     @property
     def input_count(self) -> int:
-        """Return how many vectors the caller asks for."""
+        """Return the number of vectors that the caller asks for."""
         return count_of(self.input)
 
 
 class TranslatedEmbedding(EmbeddingRequest, frozen=True, kw_only=True):
-    """Embeddings that were asked for in the words of another API: Google's.
+    """An embedding request made through another API: Google's.
 
-    `embedding_body` is the body of /v1/embeddings. `native` is for targets that speak the API themselves; with a
-    `refusal` in it nothing else can take the request. `unless_dropped` is why others refuse it, unless their settings
-    let them drop what they have no field for.
+    `embedding_body` is the body for /v1/embeddings. `native` is for targets that speak the API themselves; if it has a
+    `refusal`, no other target can accept the request. `unless_dropped` is the error with which other targets refuse it,
+    unless their settings allow dropping fields that they do not have.
     """
 
     embedding_body: bytes
@@ -45,7 +47,7 @@ class TranslatedEmbedding(EmbeddingRequest, frozen=True, kw_only=True):
 
 
 class EmbeddingReply(msgspec.Struct, frozen=True, gc=False):
-    """A whole answer of an upstream: only what accounting needs."""
+    """A complete answer of an upstream: only the fields needed for accounting."""
 
     data: list[msgspec.Raw] | None = None
     usage: OpenAIUsage | None = None

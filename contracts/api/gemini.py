@@ -1,4 +1,4 @@
-"""Nouns of Google's Gemini API: what an application asks for. Names are those of its REST reference, in camelCase."""
+"""Types of Google's Gemini API: what an application sends. Names follow its REST reference, in camelCase."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from contracts.api.chat import ChoiceCount, Penalty, PositiveInt, Probability, Seed, Temperature
 
-MAX_PARTS = 10_000  # of one request
+MAX_PARTS = 10_000  # per request
 MAX_FUNCTIONS = 1000
 
 FunctionMode = Literal["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"]
@@ -21,7 +21,7 @@ class Blob(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiCall(msgspec.Struct, frozen=True, rename="camel"):
-    """A model's call of a function, handed back."""
+    """A model's function call, returned to it."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     args: dict[str, Any] | None = None
@@ -37,7 +37,7 @@ class GeminiResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiPart(msgspec.Struct, frozen=True, rename="camel"):
-    """One part of a content: one of these."""
+    """One part of a content: one of these fields is set."""
 
     text: str | None = None
     inline_data: Blob | None = None
@@ -57,7 +57,7 @@ class GeminiContent(msgspec.Struct, frozen=True):
 
 
 class FunctionDeclaration(msgspec.Struct, frozen=True, rename="camel"):
-    """A function that the application runs. Its parameters are an OpenAPI or a JSON schema."""
+    """A function that the application runs. Its parameters are an OpenAPI or JSON schema."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     description: str | None = None
@@ -66,7 +66,7 @@ class FunctionDeclaration(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiTool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Functions. Tools that run at Google's side have other fields."""
+    """A tool with functions. Tools that run at Google have other fields."""
 
     function_declarations: list[FunctionDeclaration] = []
 
@@ -79,13 +79,13 @@ class FunctionCallingConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ToolConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """How tools are used."""
+    """Settings for the use of tools."""
 
     function_calling_config: FunctionCallingConfig | None = None
 
 
 class ThinkingConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """How much the model thinks, and whether the answer shows it."""
+    """How much the model reasons, and whether the answer shows it."""
 
     include_thoughts: bool | None = None
     thinking_budget: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
@@ -93,7 +93,7 @@ class ThinkingConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GenerationConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How the answer is made."""
+    """Generation settings."""
 
     temperature: Temperature | None = None
     top_p: Probability | None = None
@@ -112,7 +112,7 @@ class GenerationConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class EmbedConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How a content is embedded, where newer clients put it."""
+    """Settings of an embedding, in the place where newer clients put them."""
 
     task_type: str | None = None
     title: str | None = None
@@ -121,7 +121,7 @@ class EmbedConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class EmbedRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The body of embedContent. The model stands in the path."""
+    """The body of embedContent. The model is in the path."""
 
     content: GeminiContent
     model: str | None = None
@@ -132,13 +132,13 @@ class EmbedRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     @property
     def dimensions(self) -> int | None:
-        """Return the length of the vector asked for."""
+        """Return the requested length of the vector."""
         config = self.embed_content_config
         return self.output_dimensionality or (None if config is None else config.output_dimensionality)
 
     @property
     def purpose(self) -> tuple[str, str] | None:
-        """Return the first field that says what the vector is for, with its value; `None` if none does."""
+        """Return the first field that states the vector's purpose, with its value; `None` if none does."""
         for holder in (self, self.embed_content_config):
             if holder is not None and holder.task_type not in (None, "TASK_TYPE_UNSPECIFIED"):
                 return "taskType", str(holder.task_type)
@@ -154,7 +154,7 @@ class BatchEmbedRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 
 
 class GeminiRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The body of generateContent, streamGenerateContent and countTokens. The model stands in the path."""
+    """The body of generateContent, streamGenerateContent and countTokens. The model is in the path."""
 
     contents: Annotated[list[GeminiContent], Meta(min_length=1)]
     model: str | None = None
@@ -162,13 +162,13 @@ class GeminiRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     tools: list[GeminiTool] | None = None
     tool_config: ToolConfig | None = None
     generation_config: GenerationConfig | None = None
-    safety_settings: Any = None  # Google's filters, which other models do not have
+    safety_settings: Any = None  # Google's filters, which other models lack
     labels: Any = None  # bookkeeping
     cached_content: str | None = None  # not offered
 
     @property
     def shows_thinking(self) -> bool:
-        """Return whether the answer is to show what the model thought."""
+        """Return whether the answer should include the model's reasoning."""
         config = self.generation_config
         thinking = None if config is None else config.thinking_config
         return thinking is not None and thinking.include_thoughts is True

@@ -8,11 +8,11 @@ from contracts.recording.records import CountMethod, GapClock, GpuShare
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """A piece of one choice. `tokens` counts the generated tokens it carries (0 for a bare role or end).
+    """A piece of one choice. `tokens` counts its generated tokens (0 for a bare role or end).
 
-    `times_ns` has one entry per token, on the clock of the engine that made them; empty if it does not say.
-    `reasoning_tokens` are those of `tokens` that are known to be reasoning: what came with text of both kinds, or with
-    none, is not.
+    `times_ns` has one entry per token, by the clock of the engine that generated them; empty if the engine reports
+    none. `reasoning_tokens` are those of `tokens` known to be reasoning: tokens of a piece with both kinds of text, or
+    with none, do not count.
     """
 
     tokens: int
@@ -21,19 +21,19 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     index: int = 0
     finish_reason: str | None = None
     times_ns: list[int] = []
-    tool_calls: bytes = b""  # a JSON array in OpenAI's streaming shape
+    tool_calls: bytes = b""  # a JSON array in OpenAI's streaming format
     logprobs: list[TokenLogprob] = []
     reasoning_tokens: int = 0
-    refusal: str = ""  # what is said in place of an answer, where a server keeps that apart
-    stop: str = ""  # the stop string that ended the choice, where the target tells
-    # A JSON array of Anthropic's blocks: the reasoning as well, with what its maker signed it with.
+    refusal: str = ""  # text in place of an answer, if the server reports it separately
+    stop: str = ""  # the stop string that ended the choice, if the target reports it
+    # A JSON array of Anthropic's blocks: the reasoning, with its signature.
     thinking_blocks: bytes = b""
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """An answer that was cut off with every token of it known, so that another replica can go on.
+    """A partial answer with all of its tokens known, so that another replica can continue it.
 
-    The hashes (SHA-256, hex) are of what the ids mean something to: only the same model may continue them.
+    The hashes (SHA-256, hex) identify weights, tokenizer and template: only the same model may continue the answer.
     """
 
     model: str  # as the application named it
@@ -51,12 +51,12 @@ class Vectors(msgspec.Struct, frozen=True, gc=False):
 
 
 class Result(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How a call to a model ended. Usage that was not reported stays unknown; so do the other counts."""
+    """The result of a call to a model. Usage that was not reported stays unknown; so do the other counts."""
 
     usage: Usage = UNKNOWN_USAGE
     count_method: CountMethod = "none"
     finish_reason: str = ""
-    model: str = ""  # as the target names what it served
+    model: str = ""  # the target's name for what it served
     gap_clock: GapClock = "gateway"
     adapter: str = ""
     engine_output_tokens: int | None = None
@@ -65,8 +65,8 @@ class Result(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     wasted_tokens: int | None = None
     queue_ns: int | None = None
     gpu: GpuShare | None = None
-    continuation: Continuation | None = None  # of a call that failed on the way
-    cold_start_ns: int | None = None  # for how long it waited for its model to wake or to be loaded
-    service_tier: str | None = None  # that the target says it answered at; "": the standard one; none: not said
-    provider_usage: str = ""  # the usage object as a target of the client's own API sent it
-    answer_bytes: int | None = None  # what a whole answer says, in UTF-8, where its target did not count its tokens
+    continuation: Continuation | None = None  # of a call that failed before its end
+    cold_start_ns: int | None = None  # how long it waited for its model to wake or load
+    service_tier: str | None = None  # reported by the target; "": the standard one; `None`: not reported
+    provider_usage: str = ""  # the usage object as sent by a target that speaks the client's own API
+    answer_bytes: int | None = None  # size of a complete answer's text in UTF-8, if its target did not count its tokens

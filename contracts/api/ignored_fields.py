@@ -1,8 +1,8 @@
-"""Fields of requests that are accepted and ignored, because they change no answer: the one list of them.
+"""The one list of request fields that are accepted and ignored, because they change no answer.
 
-A field belongs here if a current client sends it without being asked to, and an answer with it is the answer without
-it: bookkeeping of the client, or a setting that asks for what is done anyway. Add it with the client that sends it,
-and to the table in docs/parameters.md.
+A field belongs here if a current client sends it by default, and the answer is the same without it: the client's own
+bookkeeping, or a setting that asks for what is done anyway. Add it with the name of that client, and to the table in
+docs/parameters.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def ignored_in(api: ApiName, body: bytes) -> tuple[str, ...]:
 
 
 def without_ignored(api: ApiName, body: bytes) -> bytes:
-    """Return a body without the fields that are ignored. Raise msgspec.DecodeError if it is no JSON object."""
+    """Return a body without its ignored fields. Raise msgspec.DecodeError if it is not a JSON object."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     kept = {name: value for name, value in fields.items() if not is_ignored(api, name, bytes(value))}
     return msgspec.json.encode(kept)
@@ -41,7 +41,7 @@ def _always(value: bytes) -> bool:
 
 
 def _keeps_all_context(value: bytes) -> bool:
-    """Return whether a `context_management` removes nothing: it has no edits, or only such as keep all thinking."""
+    """Return whether a `context_management` removes nothing: it has no edits, or only edits that keep all thinking."""
     try:
         wanted = _decode.decode(value)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,7 +1,7 @@
-"""Nouns of OpenAI's endpoints for other media: images, transcriptions, speech, moderations.
+"""Types of OpenAI's endpoints for other media: images, transcriptions, speech, moderations.
 
-Their bodies and answers, whole or streamed, pass through as they are. Only what the gateway decides and counts by is
-typed: the answers of all four are paid by units.
+Bodies and answers, complete or streamed, are forwarded unchanged. Only fields that the gateway evaluates or counts are
+typed: all four are billed by units.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -14,7 +14,7 @@ from contracts.errors import InvalidUsage
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.pricing.service_tiers import image_variant
 
-MAX_IMAGES: Final = 10  # of one request
+MAX_IMAGES: Final = 10  # per request
 MEDIA_OPERATIONS: Final = frozenset({"image_generation", "transcription", "speech", "moderation"})
 _MILLISECONDS: Final = 1000
 _MOST_SECONDS: Final = 4_294_967  # as milliseconds they fit into a column
@@ -24,21 +24,21 @@ _Word = Annotated[str, Meta(max_length=20, pattern=r"^[A-Za-z0-9_.-]*$")]
 
 
 class MediaRequest(InputRequest, frozen=True, kw_only=True):
-    """What requests for other media have in common. `media_type` is the body's, where that is not JSON."""
+    """The common fields of requests for other media. `media_type` is the body's, if that is not JSON."""
 
     @property
     def media_type(self) -> str:
-        """Return the type that the body is sent with."""
+        """Return the media type that the body is sent with."""
         return "application/json"
 
     @property
     def wanted(self) -> Usage:
-        """Return the units that the answer may come to at most, as far as the request says it."""
+        """Return the maximum units of the answer, as far as the request states them."""
         return UNKNOWN_USAGE
 
     @property
     def sound_bytes(self) -> int:
-        """Return the size of the sound whose length nobody knows yet."""
+        """Return the size of audio whose duration is not known yet."""
         return 0
 
 
@@ -53,12 +53,12 @@ class ImageRequest(MediaRequest, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Return whether partial images are to come before the whole ones."""
+        """Return whether partial images should be sent before the complete ones."""
         return self.stream is True
 
     @property
     def asked_tier(self) -> str:
-        """Return the kind of image asked for, as price cards name it; empty if none is said."""
+        """Return the kind of image that is asked for, as price cards name it; empty if unspecified."""
         return image_variant(self.quality, self.size)
 
     @property
@@ -68,7 +68,7 @@ class ImageRequest(MediaRequest, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> Usage:
-        """Return the images asked for."""
+        """Return the requested images, as usage."""
         return Usage(images=self.choice_count)
 
 
@@ -80,31 +80,31 @@ class SpeechRequest(MediaRequest, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Return whether the sound is to come in events. As sound it comes piece by piece in any case."""
+        """Return whether the audio should be sent as events. As audio it is always sent in pieces."""
         return self.stream_format == "sse"
 
     @property
     def wanted(self) -> Usage:
-        """Return the characters to speak."""
+        """Return the characters to speak, as usage."""
         return Usage(characters=len(self.input))
 
 
 class ModerationRequest(MediaRequest, frozen=True, kw_only=True):
-    """The body of POST /v1/moderations. Its model has OpenAI's default."""
+    """The body of POST /v1/moderations. The default model is OpenAI's."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)] = "omni-moderation-latest"
     input: str | list[Any]
 
     @property
     def wanted(self) -> Usage:
-        """Return the one request that it is."""
+        """Return one request, as usage."""
         return Usage(requests=1)
 
 
 class TranscriptionRequest(MediaRequest, frozen=True, kw_only=True):
-    """The form of POST /v1/audio/transcriptions. `texts` are its fields but for the file, as JSON.
+    """The form of POST /v1/audio/transcriptions. `texts` are its fields except the file, as JSON.
 
-    `model_span` is where in the body the model's name stands.
+    `model_span` is the position of the model's name in the body.
     """
 
     form_type: str
@@ -115,12 +115,12 @@ class TranscriptionRequest(MediaRequest, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Return whether the text is to come piece by piece."""
+        """Return whether the text should be sent in pieces."""
         return self.stream
 
     @property
     def media_type(self) -> str:
-        """Return the form's type, with its boundary."""
+        """Return the form's media type, with its boundary."""
         return self.form_type
 
     @property
@@ -148,14 +148,14 @@ class MediaUsage(msgspec.Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: _TokenParts | None = None
-    input_token_details: _TokenParts | None = None  # as transcriptions spell it
+    input_token_details: _TokenParts | None = None  # as transcriptions name it
     output_tokens_details: _TokenParts | None = None
-    prompt_tokens: int | None = None  # as vLLM's transcriptions spell it, and the next
+    prompt_tokens: int | None = None  # as vLLM's transcriptions name it, like the next field
     completion_tokens: int | None = None
 
 
 class ImageAnswer(msgspec.Struct, frozen=True):
-    """A whole answer: only what accounting needs."""
+    """A complete answer: only the fields needed for accounting."""
 
     data: list[msgspec.Raw] | None = None
     usage: MediaUsage | None = None
@@ -164,7 +164,7 @@ class ImageAnswer(msgspec.Struct, frozen=True):
 
 
 class TranscriptionAnswer(msgspec.Struct, frozen=True):
-    """A whole answer in JSON. `duration` is of "verbose_json", in seconds; some servers write it as text."""
+    """A complete answer in JSON. `duration` is from "verbose_json", in seconds; some servers send it as text."""
 
     text: str | None = None
     usage: MediaUsage | None = None
@@ -172,7 +172,7 @@ class TranscriptionAnswer(msgspec.Struct, frozen=True):
 
 
 class MediaEvent(TranscriptionAnswer, frozen=True):
-    """An event of a stream: only what accounting needs."""
+    """An event of a stream: only the fields needed for accounting."""
 
     type: str | None = None
     quality: str | None = None
@@ -181,16 +181,17 @@ class MediaEvent(TranscriptionAnswer, frozen=True):
 
 
 class ModerationAnswer(msgspec.Struct, frozen=True):
-    """A whole answer: only what accounting needs."""
+    """A complete answer: only the fields needed for accounting."""
 
     results: list[msgspec.Raw] | None = None
     model: str | None = None
 
 
 def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
-    """Return how much sound a transcription was made of: by its usage, else by its duration; `None` if neither says.
+    """Return the duration of a transcription's audio in milliseconds, from its usage, else from its `duration`; `None`
+    if neither states it.
 
-    Raises InvalidUsage on what is not a length of time.
+    Raises InvalidUsage if it is not a valid duration.
     """
     said: float | str | None = None if answer.usage is None else answer.usage.seconds
     said = answer.duration if said is None else said
@@ -206,9 +207,9 @@ def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
 
 
 def media_tokens(usage: MediaUsage | None, makes: Made) -> Usage:
-    """Return the tokens that a usage object reports, as leaves. Raises InvalidUsage if its parts exceed the whole.
+    """Return the tokens that a usage object reports, as leaves. Raises InvalidUsage if its parts exceed the total.
 
-    What is not said to be text is of what the operation makes.
+    Tokens not reported as text count as the operation's own medium.
     """
     if usage is None:
         return UNKNOWN_USAGE

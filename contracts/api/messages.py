@@ -1,7 +1,7 @@
-"""Nouns of Anthropic's Messages API: what an application asks for. Names and ranges are those of its SDK's types.
+"""Types of Anthropic's Messages API: what an application sends. Names and ranges follow its SDK's types.
 
-As with chats, fields that the gateway does not decide by are not typed; here they are dropped, as no target is given
-the body as it came. What cannot be honoured by any target is typed all the same, so that it can be refused by name.
+As with chats, fields that the gateway does not evaluate are not typed; here they are dropped, because no target gets
+the original body. Fields that no target can honour are typed anyway, so that they can be refused by name.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from contracts.api.chat import PositiveInt, Probability
 
-MAX_BLOCKS: Final = 10_000  # of one request's messages: each costs the gateway some ten microseconds
+MAX_BLOCKS: Final = 10_000  # in one request's messages: each costs the gateway about ten microseconds
 MAX_TOOLS: Final = 1000
 LEAST_THINKING_TOKENS: Final = 1024
 
@@ -25,7 +25,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class CacheControl(msgspec.Struct, frozen=True, tag="ephemeral", gc=False):
-    """Marks the end of what is to be kept in the prompt cache, for how long."""
+    """Marks the end of a prefix to keep in the prompt cache, and for how long."""
 
     ttl: Lifetime | None = None
 
@@ -45,7 +45,7 @@ class ImageData(msgspec.Struct, frozen=True, tag="base64", gc=False):
 
 
 class Url(msgspec.Struct, frozen=True, tag="url", gc=False):
-    """Where something is."""
+    """The address of a resource."""
 
     url: Annotated[str, Meta(min_length=1)]
 
@@ -72,19 +72,19 @@ class PlainText(msgspec.Struct, frozen=True, tag="text", gc=False):
 
 
 class Contents(msgspec.Struct, frozen=True, tag="content"):
-    """A document put together from blocks."""
+    """A document composed of blocks."""
 
     content: str | list[TextBlock | ImageBlock]
 
 
 class Citations(msgspec.Struct, frozen=True, gc=False):
-    """Whether the answer is to cite a document."""
+    """Whether the answer should cite a document."""
 
     enabled: bool | None = None
 
 
 class DocumentBlock(msgspec.Struct, frozen=True, tag="document"):
-    """A document, with what is said of it."""
+    """A document, with its title and context."""
 
     source: PdfData | PlainText | Contents | Url
     title: str | None = None
@@ -94,7 +94,7 @@ class DocumentBlock(msgspec.Struct, frozen=True, tag="document"):
 
 
 class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
-    """A model's call of a tool, handed back. `input` is a JSON object."""
+    """A model's tool call, returned to it. `input` is a JSON object."""
 
     id: Annotated[str, Meta(min_length=1)]
     name: Name
@@ -103,14 +103,14 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
 
 
 class ToolReferenceBlock(msgspec.Struct, frozen=True, tag="tool_reference", gc=False):
-    """A tool that a search of the application's found: from here on the model may call it."""
+    """A tool that the application's tool search found: from here on the model may call it."""
 
     tool_name: Name
     cache_control: CacheControl | None = None
 
 
 class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
-    """What a called tool gave."""
+    """The result of a tool call."""
 
     tool_use_id: Annotated[str, Meta(min_length=1)]
     content: str | list[TextBlock | ImageBlock | DocumentBlock | ToolReferenceBlock] | None = None
@@ -119,20 +119,20 @@ class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
 
 
 class ThinkingBlock(msgspec.Struct, frozen=True, tag="thinking", gc=False):
-    """What a model thought, handed back. Only who signed it can use it."""
+    """A model's reasoning, returned to it. Only the provider that signed it can use it."""
 
     thinking: str
     signature: str = ""
 
 
 class RedactedThinkingBlock(msgspec.Struct, frozen=True, tag="redacted_thinking", gc=False):
-    """What a model thought, readable only for its maker."""
+    """A model's reasoning, readable only by its provider."""
 
     data: str
 
 
 Block = TextBlock | ImageBlock | DocumentBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
-AnyBlock = Block | ToolReferenceBlock  # of a message, or of a tool's result
+AnyBlock = Block | ToolReferenceBlock  # in a message, or in a tool's result
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class Message(msgspec.Struct, frozen=True):
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that the application runs. Anthropic's own tools have another `type` than "custom".
 
-    `defer_loading`: the model is not told of it before a `tool_reference` names it.
+    `defer_loading`: the model does not see it before a `tool_reference` names it.
     """
 
     name: Name
@@ -170,54 +170,54 @@ class AnyChoice(msgspec.Struct, frozen=True, tag="any", gc=False):
 
 
 class NamedChoice(msgspec.Struct, frozen=True, tag="tool", gc=False):
-    """The model must call this tool."""
+    """The model must call the named tool."""
 
     name: Name
     disable_parallel_tool_use: bool | None = None
 
 
 class NoChoice(msgspec.Struct, frozen=True, tag="none", gc=False):
-    """The model may call no tool."""
+    """The model must call no tool."""
 
 
 class BudgetedThinking(msgspec.Struct, frozen=True, tag="enabled", gc=False):
-    """The model thinks, for as many tokens at most."""
+    """The model may reason, for at most this many tokens."""
 
     budget_tokens: Annotated[int, Meta(ge=LEAST_THINKING_TOKENS, le=2**31 - 1)]
     display: Display | None = None
 
 
 class AdaptiveThinking(msgspec.Struct, frozen=True, tag="adaptive", gc=False):
-    """The model decides how much it thinks."""
+    """The model decides how much it reasons."""
 
     display: Display | None = None
 
 
 class NoThinking(msgspec.Struct, frozen=True, tag="disabled", gc=False):
-    """The model does not think."""
+    """The model does not reason."""
 
 
 class JsonFormat(msgspec.Struct, frozen=True, tag="json_schema"):
-    """The answer's text is JSON of this schema."""
+    """The answer's text must be JSON of this schema."""
 
     schema: msgspec.Raw
 
 
 class OutputConfig(msgspec.Struct, frozen=True):
-    """How the answer is to be."""
+    """Requirements for the answer."""
 
     effort: Effort | None = None
     format: JsonFormat | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False):
-    """Who asks, in the application's words."""
+    """Who sends the request, in the application's words."""
 
     user_id: Annotated[str, Meta(max_length=1024)] | None = None
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of POST /v1/messages/count_tokens: all that a model is given to read."""
+    """The body of POST /v1/messages/count_tokens: everything that a model reads."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_BLOCKS)]
@@ -226,19 +226,19 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: AutoChoice | AnyChoice | NamedChoice | NoChoice | None = None
     thinking: BudgetedThinking | AdaptiveThinking | NoThinking | None = None
     output_config: OutputConfig | None = None
-    output_format: JsonFormat | None = None  # what `output_config.format` was called before
-    cache_control: CacheControl | None = None  # of the last block that may have one
+    output_format: JsonFormat | None = None  # the earlier name of `output_config.format`
+    cache_control: CacheControl | None = None  # applies to the last block that may have one
     speed: str | None = None
 
     @property
     def shows_thinking(self) -> bool:
-        """Return whether the answer is to show what the model thought: only where thinking was asked for."""
+        """Return whether the answer should include the model's reasoning: only if reasoning was requested."""
         wanted = self.thinking
         return isinstance(wanted, BudgetedThinking | AdaptiveThinking) and wanted.display != "omitted"
 
     @property
     def loaded_tools(self) -> list[Tool]:
-        """Return the tools that the model is told of: all but those that are deferred and not yet referred to."""
+        """Return the tools that the model sees: all but those that are deferred and not yet referred to."""
         tools = self.tools or []
         if not any(tool.defer_loading for tool in tools):
             return tools
@@ -255,7 +255,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def format(self) -> JsonFormat | None:
-        """Return what the answer must match."""
+        """Return the format that the answer must match."""
         return (self.output_config.format if self.output_config is not None else None) or self.output_format
 
 
@@ -270,11 +270,11 @@ class MessagesRequest(Prompt, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
     service_tier: ServiceTier | None = None
-    # Not offered: each would make another answer.
+    # Not supported: each would change the answer.
 
 
 class MessagesFields(msgspec.Struct, frozen=True):
-    """The fields of a request of the Messages API by which the gateway decides."""
+    """The fields of a Messages API request that the gateway evaluates."""
 
     model: str
     messages: msgspec.Raw

@@ -1,4 +1,4 @@
-"""A request's body in the words of the API that it came in, for targets that speak that API themselves."""
+"""A request's body in the format of its own API, for targets that speak that API."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -10,7 +10,7 @@ from contracts.errors import InvalidRequest
 NativeApi = Literal["messages", "responses", "gemini"]
 
 MODEL_IN_PATH: Final = "{model}"
-# Where a target answers each API, below its url, which ends in /v1 (Gemini's: /v1beta).
+# Where a target answers each API, below its url, which ends in /v1 (Gemini: /v1beta).
 NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {
     "messages": "/messages",
     "responses": "/responses",
@@ -19,9 +19,9 @@ NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {
 GEMINI_EMBED_PATH: Final = "/models/{model}:embedContent"
 GEMINI_BATCH_EMBED_PATH: Final = "/models/{model}:batchEmbedContents"
 GEMINI_STREAM_PATH: Final = "/models/{model}:streamGenerateContent?alt=sse"
-# Fields that bound an answer, in the APIs that have them beside the prompt.
+# Fields that bound an answer, in APIs that have them beside the prompt.
 OUTPUT_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "max_tokens", "responses": "max_output_tokens"}
-# Fields that hold what a model is told first.
+# Fields that hold the model's instructions.
 SYSTEM_FIELDS: Final[Mapping[NativeApi, str]] = {
     "messages": "system",
     "responses": "instructions",
@@ -30,9 +30,10 @@ SYSTEM_FIELDS: Final[Mapping[NativeApi, str]] = {
 
 
 class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target of the same API is sent: the body, and header lines such as `anthropic-beta`, each with its end.
+    """What a target that speaks the same API is sent: the body, and header lines such as `anthropic-beta`, each with
+    its line end.
 
-    `refusal` is why a target of another API cannot take the request; `None`: its translation stands beside it.
+    `refusal` is why a target of another API cannot accept the request; `None`: there is a translation.
     """
 
     api: NativeApi
@@ -40,7 +41,7 @@ class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     head: str = ""
     refusal: InvalidRequest | None = None
-    fields: dict[str, msgspec.Raw] | None = None  # the body's own, where it has been taken apart
+    fields: dict[str, msgspec.Raw] | None = None  # the body's own, if it has been parsed
 
 
 class NamedModel(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""Answers of APIs that pass through: what the gateway reads of them, for accounting.
+"""Answers of APIs that are passed through: the fields that the gateway reads for accounting.
 
-Usage objects stay JSON here: whoever accounts for them reads them once, and keeps them as they came.
+Usage objects stay JSON here: the accounting code decodes them once, and stores them unchanged.
 """
 
 from typing import Any, Final
@@ -11,7 +11,7 @@ _NONE: Final = msgspec.Raw()
 
 
 class NativeError(msgspec.Struct, frozen=True):
-    """What went wrong, in the API's own error object."""
+    """An error, in the API's own error object."""
 
     type: str | None = None
     code: str | None = None
@@ -19,13 +19,13 @@ class NativeError(msgspec.Struct, frozen=True):
 
 
 class NativeErrorBody(msgspec.Struct, frozen=True):
-    """A body, or a part of an event, that holds an error."""
+    """A body, or a part of an event, that contains an error."""
 
     error: NativeError | None = None
 
 
 class MessageBlock(msgspec.Struct, frozen=True):
-    """A block of a message: only what accounting needs."""
+    """A block of a message: only the fields needed for accounting."""
 
     type: str = ""
     id: str | None = None
@@ -47,7 +47,7 @@ class MessageDelta(msgspec.Struct, frozen=True):
 
 
 class MessageBody(msgspec.Struct, frozen=True):
-    """A message, whole or as its stream begins."""
+    """A message, complete or as its stream starts."""
 
     content: list[MessageBlock] | None = None
     model: str | None = None
@@ -67,7 +67,7 @@ class MessageEvent(msgspec.Struct, frozen=True):
 
 
 class ResponseItem(msgspec.Struct, frozen=True):
-    """An item of a response's output: only what accounting needs."""
+    """An item of a response's output: only the fields needed for accounting."""
 
     type: str = ""
     call_id: str | None = None
@@ -81,7 +81,7 @@ class Incomplete(msgspec.Struct, frozen=True):
 
 
 class ResponseBody(msgspec.Struct, frozen=True):
-    """A response, whole or as its stream has it."""
+    """A response, complete or as its stream reports it."""
 
     model: str | None = None
     status: str | None = None
@@ -103,7 +103,7 @@ class ResponseEvent(msgspec.Struct, frozen=True):
 
 
 class FailedEvent(msgspec.Struct, frozen=True):
-    """An event that reports an error, at the top or in the response."""
+    """An event that reports an error, at the top level or in the response."""
 
     response: NativeErrorBody | None = None
     error: NativeError | None = None
@@ -112,7 +112,7 @@ class FailedEvent(msgspec.Struct, frozen=True):
 
 
 class GeminiCalled(msgspec.Struct, frozen=True):
-    """A call of a function."""
+    """A function call."""
 
     name: str | None = None
     id: str | None = None
@@ -120,7 +120,7 @@ class GeminiCalled(msgspec.Struct, frozen=True):
 
 
 class GeminiPiece(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a candidate: only what accounting needs."""
+    """A part of a candidate: only the fields needed for accounting."""
 
     text: str | None = None
     thought: bool | None = None
@@ -128,7 +128,7 @@ class GeminiPiece(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiSaid(msgspec.Struct, frozen=True):
-    """What a candidate says."""
+    """The content of a candidate."""
 
     parts: list[GeminiPiece] = []
 
@@ -142,7 +142,7 @@ class GeminiCandidate(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiEmbeddings(msgspec.Struct, frozen=True, rename="camel"):
-    """An answer of embedContent or batchEmbedContents: only what accounting needs."""
+    """An answer of embedContent or batchEmbedContents: only the fields needed for accounting."""
 
     embedding: dict[str, msgspec.Raw] | None = None
     embeddings: list[msgspec.Raw] | None = None
@@ -150,7 +150,7 @@ class GeminiEmbeddings(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """A response of the Gemini API, whole or one of a stream's."""
+    """A response of the Gemini API, complete or part of a stream."""
 
     candidates: list[GeminiCandidate] | None = None
     prompt_feedback: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Every kind of request that goes to a model."""
+"""All kinds of requests to a model."""
 
 from contracts.api.chat import GenerationRequest
 from contracts.api.embedding import EmbeddingRequest

@@ -1,7 +1,7 @@
-"""Reranking and scoring nouns, in the shapes of vLLM, Jina and Cohere: how well one text goes with another.
+"""Reranking and scoring types, in the formats of vLLM, Jina and Cohere: how well one text matches another.
 
-A request compares one text with many, or as many with as many. Fields that the gateway does not know stay in the body,
-which an upstream gets as it came.
+A request compares one text with many, or many with as many. Unknown fields stay in the body, which an upstream gets
+unchanged.
 """
 
 from typing import Any, ClassVar, Final
@@ -12,11 +12,11 @@ from contracts.api.chat import InputRequest, NotNegative, PositiveInt
 from contracts.errors import InvalidRequest, InvalidUsage
 from contracts.metering.usage import MAX_TOKENS_PER_LEAF, OpenAIUsage, Usage
 
-MAX_TEXTS: Final = 2048  # on either side, as of inputs to embed
+MAX_TEXTS: Final = 2048  # on either side, like inputs to embed
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A text as an object. One without `text` holds something else, such as an image."""
+    """A text as an object. An entry without `text` holds something else, such as an image."""
 
     text: str | None = None
 
@@ -25,34 +25,34 @@ Given = str | Entry
 
 
 class PairRequest(InputRequest, frozen=True, kw_only=True):
-    """What asks for scores of pairs: each text on the right with the one on the left, or with its counterpart there."""
+    """A request for scores of pairs: each text on the right with the one on the left, or with its counterpart there."""
 
-    fields: ClassVar[tuple[str, str]]  # the names of the left side and of the right
+    fields: ClassVar[tuple[str, str]]  # the names of the left and the right side
 
     @property
     def left(self) -> list[Given]:
-        """Return what is compared: one text, or as many as there are on the right."""
+        """Return the texts to compare: one, or as many as there are on the right."""
         return _listed(getattr(self, self.fields[0]))
 
     @property
     def right(self) -> list[Given]:
-        """Return what it is compared with."""
+        """Return the texts that they are compared with."""
         return _listed(getattr(self, self.fields[1]))
 
     @property
     def right_limit(self) -> int | None:
-        """Return how many tokens of each text on the right count; `None`: all."""
+        """Return how many tokens of each text on the right are used; `None`: all."""
         return None
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Return the places on the left and on the right of each score's texts."""
+        """Return the indices on the left and on the right of each score's texts."""
         last = len(self.left) - 1
         return [(min(place, last), place) for place in range(len(self.right))]
 
 
 class RerankRequest(PairRequest, frozen=True, kw_only=True):
-    """The body of POST /v1/rerank: documents are put in the order in which they answer a query."""
+    """The body of POST /v1/rerank: documents are ordered by how well they answer a query."""
 
     fields: ClassVar[tuple[str, str]] = ("query", "documents")
     query: Given
@@ -63,7 +63,7 @@ class RerankRequest(PairRequest, frozen=True, kw_only=True):
 
     @property
     def right_limit(self) -> int | None:
-        """Return how many tokens of each document count; `None`: all."""
+        """Return how many tokens of each document are used; `None`: all."""
         return self.max_tokens_per_doc
 
 
@@ -80,11 +80,11 @@ def _listed(given: list[Given] | Given) -> list[Given]:
 
 
 def check_sides(request: PairRequest) -> None:
-    """Hold a request to what can be paired. Raises InvalidRequest, naming the side, its size and the limit."""
+    """Verify that the two sides can be paired. Raises InvalidRequest, naming the side, its size and the limit."""
     sides = (len(request.left), len(request.right))
     for field, count in zip(request.fields, sides, strict=True):
         if not count:
-            raise InvalidRequest(f"{field} is empty; give at least one text", param=field)
+            raise InvalidRequest(f"{field} is empty; send at least one text", param=field)
         if count > MAX_TEXTS:
             raise InvalidRequest(f"{field} has {count} entries; at most {MAX_TEXTS} are allowed", param=field)
     if sides[0] not in (1, sides[1]):
@@ -95,21 +95,23 @@ def check_sides(request: PairRequest) -> None:
 
 
 class BilledUnits(msgspec.Struct, frozen=True, gc=False):
-    """Counts as Cohere states them. Its search units are no tokens, and are not read."""
+    """Counts as Cohere reports them. Its search units are not tokens, and are ignored."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
 
 
 class ReplyMeta(msgspec.Struct, frozen=True, gc=False):
-    """What Cohere says of a reply."""
+    """Cohere's metadata of a reply."""
 
     billed_units: BilledUnits | None = None
     tokens: BilledUnits | None = None
 
 
 class PairReply(msgspec.Struct, frozen=True, gc=False):
-    """A whole answer of an upstream: only what accounting needs. A rerank has `results`, scores are `data`."""
+    """A complete answer of an upstream: only the fields needed for accounting. A rerank has `results`, scores are
+    `data`.
+    """
 
     results: list[msgspec.Raw] | None = None
     data: list[msgspec.Raw] | None = None
@@ -120,10 +122,10 @@ class PairReply(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reported(self) -> Usage | None:
-        """Return the usage that is stated, `None` if none is. Raises InvalidUsage on what is not a count of tokens.
+        """Return the reported usage, `None` if there is none. Raises InvalidUsage if a value is not a token count.
 
-        All that is paid is input: a total alone, or beside counts that are left at 0, is a count of that. Cohere states
-        what it bills before what it read.
+        Everything billed is input: a total alone, or a total beside counts of 0, is the input. Cohere's billed count
+        takes precedence over the count of what was read.
         """
         stated = self.usage
         if stated is not None and (count := _first(stated.prompt_tokens, stated.total_tokens)) is not None:
@@ -149,11 +151,11 @@ def _count(stated: float) -> int:
 
 
 def rerank_order(scores: list[float], top_n: int | None) -> list[int]:
-    """Return the documents' places, the best first, at most `top_n`; of equal ones the earlier first."""
+    """Return the documents' indices, best first, at most `top_n`; equal ones in their original order."""
     order = sorted(range(len(scores)), key=lambda place: -scores[place])
     return order[:top_n] if top_n else order
 
 
 def shown(given: Given) -> dict[str, Any]:
-    """Return a document as replies show it."""
+    """Return a document in the form that replies show."""
     return {"text": given if isinstance(given, str) else given.text}

@@ -1,7 +1,7 @@
-"""Nouns of OpenAI's Responses API: what an application asks for, and the items that go into and come out of a model.
+"""Types of OpenAI's Responses API: what an application sends, and the items that go into and come out of a model.
 
-Names, limits and defaults are those of OpenAI's API reference (October 2026). What is not offered here is typed all
-the same, so that it can be refused by name.
+Names, limits and defaults follow OpenAI's API reference (October 2026). Fields that are not supported here are typed
+anyway, so that they can be refused by name.
 """
 
 from typing import Annotated, Final, Literal
@@ -12,10 +12,10 @@ from msgspec import UNSET, Meta, UnsetType
 from contracts.api.chat import PositiveInt, Probability, ReasoningEffort, Temperature
 
 MAX_METADATA_PAIRS: Final = 16
-MAX_METADATA_KEY: Final = 64  # characters, as the next
+MAX_METADATA_KEY: Final = 64  # characters, like the next
 MAX_METADATA_VALUE: Final = 512
-MAX_ITEMS: Final = 4096  # of one request's input
-MAX_PARTS: Final = 10_000  # of all the items together: each costs the gateway some ten microseconds
+MAX_ITEMS: Final = 4096  # in one request's input
+MAX_PARTS: Final = 10_000  # in all the items together: each costs the gateway about ten microseconds
 MAX_TOOLS: Final = 128
 MAX_FUNCTION_NAME: Final = 64  # characters
 NULL: Final = msgspec.Raw(b"null")
@@ -27,7 +27,7 @@ Truncation = Literal["auto", "disabled"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 
 LOGPROBS: Final = "message.output_text.logprobs"
-# `include` names that ask for what every answer has, or for what stands in its place: reasoning comes as text.
+# `include` names that ask for what every answer has, or that have a substitute: reasoning is sent as text.
 INCLUDED_ALWAYS: Final = ("reasoning.encrypted_content", "message.input_image.image_url")
 HOSTED_INCLUDES: Final = (
     "file_search_call.results",
@@ -37,7 +37,7 @@ HOSTED_INCLUDES: Final = (
     "code_interpreter_call.outputs",
 )
 
-# Fields of other APIs that are tried here, and what says the same; OpenAI refuses every field it does not know.
+# Fields of other APIs that are sent here by mistake, and their equivalent; OpenAI refuses every unknown field.
 FIELD_ELSEWHERE: Final = {
     "messages": "input",
     "max_tokens": "max_output_tokens",
@@ -52,13 +52,13 @@ FIELD_ELSEWHERE: Final = {
 
 
 class InputText(msgspec.Struct, frozen=True, tag="input_text", gc=False):
-    """Text that the application gives."""
+    """Text from the application."""
 
     text: str
 
 
 class InputImage(msgspec.Struct, frozen=True, tag="input_image", gc=False):
-    """An image, by address or as a data URL."""
+    """An image, by URL or as a data URL."""
 
     image_url: str | None = None
     file_id: str | None = None
@@ -75,26 +75,26 @@ class InputFile(msgspec.Struct, frozen=True, tag="input_file", gc=False):
 
 
 class AudioData(msgspec.Struct, frozen=True, gc=False):
-    """Sound in base64."""
+    """Audio in base64."""
 
     data: str
     format: str
 
 
 class InputAudio(msgspec.Struct, frozen=True, tag="input_audio", gc=False):
-    """Sound that the application gives."""
+    """Audio from the application."""
 
     input_audio: AudioData
 
 
 class OutputText(msgspec.Struct, frozen=True, tag="output_text", gc=False):
-    """Text that a model gave, handed back."""
+    """Text from a model, returned to it."""
 
     text: str
 
 
 class OutputRefusal(msgspec.Struct, frozen=True, tag="refusal", gc=False):
-    """A model's refusal, handed back."""
+    """A model's refusal, returned to it."""
 
     refusal: str
 
@@ -104,7 +104,7 @@ PART_TYPES: Final = ("input_text", "input_image", "input_file", "input_audio", "
 
 
 class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, in the easy form or the full one."""
+    """A message, in the short or the full form."""
 
     role: Role
     content: str | list[ContentPart]
@@ -113,7 +113,7 @@ class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FunctionCallItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A model's call of a function, handed back. `arguments` is JSON text."""
+    """A model's function call, returned to it. `arguments` is JSON text."""
 
     call_id: Annotated[str, Meta(min_length=1)]
     name: Annotated[str, Meta(min_length=1)]
@@ -129,7 +129,7 @@ class FunctionCallItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FunctionCallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What a called function gave."""
+    """The result of a function call."""
 
     call_id: Annotated[str, Meta(min_length=1)]
     output: str | list[ContentPart]
@@ -138,7 +138,7 @@ class FunctionCallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a model thought, handed back. It is kept with the rest and not given to a model again."""
+    """A model's reasoning, returned to it. It is stored with the rest and not sent to a model again."""
 
     id: str | None = None
 
@@ -182,7 +182,7 @@ class NamespaceTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function of a request, and the namespace it came in, if any."""
+    """A function of a request, and its namespace, if any."""
 
     function: FunctionTool
     namespace: str | None = None
@@ -199,7 +199,7 @@ def chat_name(namespace: str | None, name: str) -> str:
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer's text must be. `schema`, `name` and the rest belong to "json_schema"."""
+    """What the answer's text must be. `schema`, `name` and the other fields belong to "json_schema"."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
@@ -209,14 +209,14 @@ class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the answer's text is to be."""
+    """Requirements for the answer's text."""
 
     format: TextFormat | None = None
     verbosity: Verbosity | None = None
 
 
 class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How much a model is to think. A summary is not made: the reasoning itself is given, where the model shows it."""
+    """How much a model should reason. Not summarised: the reasoning itself is returned, if the model shows it."""
 
     effort: ReasoningEffort | None = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
@@ -224,13 +224,13 @@ class ReasoningConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StreamOptions(msgspec.Struct, frozen=True, gc=False):
-    """Options of a stream. Obfuscation, which pads events to equal length, is not made."""
+    """Options of a stream. Obfuscation, which pads events to equal length, is not supported."""
 
     include_obfuscation: bool | None = None
 
 
 class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of POST /v1/responses. `input` and `tools` are read one by one, so that errors can say which."""
+    """The body of POST /v1/responses. `input` and `tools` are read one by one, so that an error can name the entry."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     input: str | Annotated[list[msgspec.Raw], Meta(max_length=MAX_ITEMS)] | None = None
@@ -256,10 +256,10 @@ class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: Annotated[str, Meta(max_length=1024)] | None = None
     service_tier: ServiceTier | None = None
-    # Hints to a cache of prompts, which change no answer.
+    # Hints for a prompt cache, which change no answer.
     prompt_cache_options: msgspec.Raw | UnsetType = UNSET
     prompt_cache_retention: msgspec.Raw | UnsetType = UNSET
-    # Not offered.
+    # Not supported.
     background: bool | None = None
     conversation: msgspec.Raw | UnsetType = UNSET
     prompt: msgspec.Raw | UnsetType = UNSET
@@ -270,10 +270,10 @@ class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def is_stored(self) -> bool:
-        """Return whether the answer is to be kept, which is OpenAI's default."""
+        """Return whether the answer should be stored, which is OpenAI's default."""
         return self.store is not False
 
     @property
     def wants_logprobs(self) -> bool:
-        """Return whether the text is to come with log probabilities."""
+        """Return whether the text should have log probabilities."""
         return LOGPROBS in (self.include or ())

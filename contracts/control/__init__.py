@@ -1,4 +1,4 @@
-"""The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
+"""The control plane's tables: declarations only. `backends/control` accesses them, `migrations` creates them."""
 
 from contracts.control.abuse import AbuseIncident
 from contracts.control.access import (

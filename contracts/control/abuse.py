@@ -9,8 +9,9 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class AbuseIncident(Base):
-    """See `algorithms.abuse.incident.Incident`. Written by the gateway that saw it; `is_open` is as of its last
-    word."""
+    """See `algorithms.abuse.incident.Incident`. Written by the gateway that detected it; `is_open` is as of its last
+    report.
+    """
 
     __tablename__ = "abuse_incidents"
     __table_args__ = (
@@ -33,4 +34,4 @@ class AbuseIncident(Base):
     first_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_at: Mapped[datetime] = mapped_column(UtcDateTime)
     is_open: Mapped[bool] = mapped_column(Boolean)
-    facts: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # nothing of a prompt, networks for addresses
+    facts: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # no prompt text; networks, not addresses

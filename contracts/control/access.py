@@ -34,11 +34,11 @@ _ROLE: Final = Enum(
 
 
 class ApiKey(Base):
-    """A key of an application. The secret is shown once; what is kept is HMAC-SHA-256(pepper, key).
+    """An application's key. The secret is shown once; HMAC-SHA-256(pepper, key) is stored.
 
-    The key is an identity that outlives its secrets: records, limits and budgets name its id, `digest` is that of the
-    secret in use, and secrets that a rotation replaced end as `FormerSecret` says. `user_id` is the account that made
-    it for itself and with which it ends; empty: nobody's own.
+    The key is an identity that outlives its secrets: records, limits and budgets name its id, `digest` belongs to the
+    current secret, and secrets that a rotation replaced expire as `FormerSecret` states. `user_id` is the account that
+    created it for itself, and with which the key ends; empty: no account.
     """
 
     __tablename__ = "api_keys"
@@ -53,22 +53,23 @@ class ApiKey(Base):
     project_id: Mapped[str] = mapped_column(String(63), default="")
     name: Mapped[str] = mapped_column(String(200))
     digest: Mapped[str] = mapped_column(String(64), unique=True)  # hex
-    hint: Mapped[str] = mapped_column(String(8))  # the last four characters, to tell keys apart
+    hint: Mapped[str] = mapped_column(String(8))  # the last four characters, to distinguish keys
     is_service_account: Mapped[bool] = mapped_column(Boolean, default=False)
-    scopes: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # what restricts; see backends/control/scopes
+    scopes: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # restrictions; see backends/control/scopes
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     user_id: Mapped[str] = mapped_column(String(40), default="", server_default=text("''"))
     rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
-    # The revision that changed the key last: a gateway that knows an older one reads this row again.
+    # The revision that last changed the key: a gateway that knows an older one reads this row again.
     changed_revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
 
 
 class FormerSecret(Base):
-    """A secret that a rotation replaced: it opens the same key until it ends. `revision` is the one that set the end.
+    """A secret that a rotation replaced: it is valid for the same key until it expires. `revision` set the expiry.
 
-    A row may go a while after its end, once `Revision.keys_floor` says that nobody can have missed it.
+    A row may be deleted some time after its expiry, once `Revision.keys_floor` shows that no gateway can have missed
+    it.
     """
 
     __tablename__ = "former_secrets"
@@ -82,8 +83,9 @@ class FormerSecret(Base):
 
 
 class Issuer(Base):
-    """An identity provider whose tokens are taken in place of keys; see
-    `contracts.serving.configuration.IssuerSpec`."""
+    """An identity provider whose tokens are accepted in place of keys; see
+    `contracts.serving.configuration.IssuerSpec`.
+    """
 
     __tablename__ = "issuers"
     __table_args__ = (UniqueConstraint("issuer", "audience"),)
@@ -93,7 +95,7 @@ class Issuer(Base):
     audience: Mapped[str] = mapped_column(String(500))
     keys_url: Mapped[str] = mapped_column(String(500), default="")
     algorithms: Mapped[list[str]] = mapped_column(JSON, default=list)
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # empty: `tenant_claim` says
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # empty: `tenant_claim` names the claim with it
     tenant_claim: Mapped[str] = mapped_column(String(200), default="")
     team_claim: Mapped[str] = mapped_column(String(200), default="")
     project_claim: Mapped[str] = mapped_column(String(200), default="")
@@ -110,7 +112,7 @@ class User(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     email: Mapped[str] = mapped_column(String(320), unique=True)
     name: Mapped[str] = mapped_column(String(200), default="")
-    password_digest: Mapped[str | None] = mapped_column(String(200), default=None)  # None: signs in by OIDC
+    password_digest: Mapped[str | None] = mapped_column(String(200), default=None)  # None: the user signs in by OIDC
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -118,8 +120,8 @@ class User(Base):
 class DirectoryEntry(Base):
     """A user or group that an identity provider has provisioned into a tenant by SCIM (RFC 7643).
 
-    A user's `id` is its account's; a group's `team_id` is the team that it became. `document` is the resource as the
-    provider wrote it, without id, meta and password.
+    A user's `id` is its account's; a group's `team_id` is its team. `document` is the resource as the provider sent it,
+    without id, meta and password.
     """
 
     __tablename__ = "directory_entries"
@@ -128,7 +130,7 @@ class DirectoryEntry(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"))
     kind: Mapped[str] = mapped_column(String(10))  # "User" or "Group"
-    name: Mapped[str] = mapped_column(String(320))  # userName or displayName, in small letters
+    name: Mapped[str] = mapped_column(String(320))  # userName or displayName, in lower case
     team_id: Mapped[str] = mapped_column(String(63), default="")
     document: Mapped[dict[str, object]] = mapped_column(JSON)
     version: Mapped[int] = mapped_column(BigInteger, default=1)
@@ -137,7 +139,7 @@ class DirectoryEntry(Base):
 
 
 class RoleGrant(Base):
-    """A user's role: platform-wide where `tenant_id` is empty, else within a tenant, or one team of it."""
+    """A user's role: on the whole platform if `tenant_id` is empty, else in a tenant, or in one of its teams."""
 
     __tablename__ = "role_grants"
 
@@ -148,9 +150,9 @@ class RoleGrant(Base):
 
 
 class UserSession(Base):
-    """A user's session in a browser, kept as a digest like an API key's secret. It ends at `expires_at` at the latest.
+    """A user's browser session, stored as a digest like an API key's secret. It ends at `expires_at` at the latest.
 
-    `method` is how the user proved who they are: "password" or "oidc".
+    `method` is how the user signed in: "password" or "oidc".
     """
 
     __tablename__ = "user_sessions"
@@ -167,12 +169,12 @@ class UserSession(Base):
 
 
 class AdminToken(Base):
-    """A token for the control plane's API, kept as a digest like an API key's secret.
+    """A token for the control plane's API, stored as a digest like an API key's secret.
 
-    It acts on everything where `tenant_id` is empty, else within that tenant, or one team of it. `user_id` is the
-    account that made it, by itself or by another token, and is empty for the installation's owner: what an account may
-    no longer give, its tokens no longer have. `parent_id` is the token that made it, empty for none: it is refused when
-    that one is.
+    It is valid everywhere if `tenant_id` is empty, else in that tenant, or in one of its teams. `user_id` is the
+    account that created it, directly or through another token, and is empty for the installation's owner: rights that
+    an account can no longer grant, its tokens no longer have. `parent_id` is the token that created it, empty for none:
+    if that one is refused, so is this.
     """
 
     __tablename__ = "admin_tokens"

@@ -9,7 +9,9 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class AlertRule(Base):
-    """A condition and who is told. An empty `tenant_id` is the platform's: it covers all tenants, each on its own."""
+    """A condition and the channels to notify. An empty `tenant_id` means the platform: it covers all tenants, each
+    evaluated separately.
+    """
 
     __tablename__ = "alert_rules"
     __table_args__ = (Index("ix_alert_rules_tenant_id", "tenant_id"),)
@@ -25,8 +27,9 @@ class AlertRule(Base):
 
 
 class AlertChannel(Base):
-    """Where notices go. `address` is a URL, an e-mail address or PagerDuty's routing key, sealed, as it may be secret;
-    `shown` is what may be seen of it."""
+    """Where notifications go. `address` is a URL, an e-mail address or PagerDuty's routing key, encrypted, because it
+    may be secret; `shown` is the part that may be shown.
+    """
 
     __tablename__ = "alert_channels"
     __table_args__ = (Index("ix_alert_channels_tenant_id", "tenant_id"),)
@@ -36,7 +39,7 @@ class AlertChannel(Base):
     kind: Mapped[str] = mapped_column(String(20))
     address: Mapped[str] = mapped_column(String(1000))
     shown: Mapped[str] = mapped_column(String(500))
-    severities: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # it takes; empty: all
+    severities: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # accepted; empty: all
     tenants: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # whose alerts; empty: all
     report: Mapped[str] = mapped_column(
         String(10), default="", server_default=text("''")
@@ -45,9 +48,9 @@ class AlertChannel(Base):
 
 
 class AlertSilence(Base):
-    """Alerts of a rule or, if it is empty, of all rules are raised but not sent, for a while.
+    """A period in which alerts of a rule (empty: all rules) are raised but not sent.
 
-    `subject` keeps to alerts whose fingerprint begins with it.
+    `subject` restricts it to alerts whose fingerprint starts with it.
     """
 
     __tablename__ = "alert_silences"
@@ -64,10 +67,10 @@ class AlertSilence(Base):
 
 
 class Alert(Base):
-    """A condition that came true for a subject, from then until it was no longer.
+    """A condition that held for a subject, from its start to its end.
 
-    `open_key` is the rule and fingerprint while it is open, and the alert's own id after: unique, so that two
-    evaluators cannot open one twice. `notified_at` is when a notice was put in the outbox; `None`: silenced so far.
+    `open_key` is the rule and fingerprint while it is open, and the alert's own id afterwards: unique, so that two
+    evaluators cannot open one twice. `notified_at` is when a notification was queued; `None`: silenced so far.
     """
 
     __tablename__ = "alerts"
@@ -79,7 +82,7 @@ class Alert(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     rule_id: Mapped[str] = mapped_column(String(63))
     kind: Mapped[str] = mapped_column(String(30))
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # whom it is about; empty: the platform
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the tenant concerned; empty: the platform
     team_id: Mapped[str] = mapped_column(String(63), default="")
     fingerprint: Mapped[str] = mapped_column(String(400))
     open_key: Mapped[str] = mapped_column(String(500), unique=True)
@@ -95,9 +98,9 @@ class Alert(Base):
 
 
 class AlertDelivery(Base):
-    """A notice to one channel: written with the alerts it tells of, sent after, and what became of it.
+    """A notification to one channel: queued with its alerts, sent afterwards, with the delivery's result.
 
-    `id` is made of the channel, the event and the alerts, so that the same notice cannot be written twice.
+    `id` is derived from the channel, the event and the alerts, so that the same notification cannot be queued twice.
     """
 
     __tablename__ = "alert_deliveries"
@@ -108,7 +111,7 @@ class AlertDelivery(Base):
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     channel_id: Mapped[str] = mapped_column(String(63))
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the rule's owner's; empty: the platform
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the rule owner's; empty: the platform
     event: Mapped[str] = mapped_column(String(10))  # firing | resolved | test | report
     body: Mapped[dict[str, object]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -120,7 +123,7 @@ class AlertDelivery(Base):
 
 
 class Lease(Base):
-    """Which process does something that one alone may do, until when. `term` rises with every new holder."""
+    """Which process holds an exclusive task, and until when. `term` rises with every new holder."""
 
     __tablename__ = "leases"
 

@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, DateTime, Dialect, MetaData, String
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
-# The migration revision these declarations stand for: the last file in migrations/control/versions.
+# The migration revision of these declarations: the last file in migrations/control/versions.
 SCHEMA_HEAD: Final = "0030"
 
 # Named constraints, so that a migration can drop one on either database.
@@ -29,9 +29,9 @@ class Base(DeclarativeBase):
 
 
 def one_of(column: str, words: Iterable[str]) -> CheckConstraint:
-    """Return a constraint that a column holds one of these words."""
+    """Return a constraint that a column contains one of these words."""
     listed = ", ".join(f"'{word}'" for word in words)
-    # Quoted: "window" is a word of SQL.
+    # Quoted: "window" is a reserved word of SQL.
     return CheckConstraint(f'"{column}" IN ({listed})', name=f"{column}_known")
 
 
@@ -39,7 +39,7 @@ _MAX_DECIMAL_TEXT: Final = 40
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite forgets time zones, so they are required going in and put back coming out."""
+    """A time in UTC. SQLite drops time zones, so they are required on write and restored on read."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -59,7 +59,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class ExactDecimal(TypeDecorator[Decimal]):
-    """A decimal kept as text: SQLite's NUMERIC is a float, and money is not. Not for ordering or sums in SQL."""
+    """A decimal stored as text: SQLite's NUMERIC is a float, and money is not. Not for ordering or sums in SQL."""
 
     impl = String(_MAX_DECIMAL_TEXT)
     cache_ok = True
@@ -69,7 +69,7 @@ class ExactDecimal(TypeDecorator[Decimal]):
             return None
         if not value.is_finite():
             raise ValueError(f"{value} is not an amount")
-        # PostgreSQL would refuse a longer text, SQLite would keep it; and "1e999999" has a million zeros.
+        # PostgreSQL would refuse a longer text, SQLite would store it; and "1e999999" has a million zeros.
         text = format(value, "f") if abs(value.adjusted()) < _MAX_DECIMAL_TEXT else str(value)
         if len(text) > _MAX_DECIMAL_TEXT or "E" in text:
             raise ValueError(f"{value} does not fit in {_MAX_DECIMAL_TEXT} characters")

@@ -1,4 +1,4 @@
-"""The books: corrections of recorded cost, months that are closed, invoices and credit notes that were issued."""
+"""The books: corrections of recorded cost, closed months, and issued invoices and credit notes."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -11,10 +11,10 @@ from contracts.pricing.book_entries import ADJUSTMENT_KINDS, ADJUSTMENT_STATES, 
 
 
 class BookAdjustment(Base):
-    """A correction as a whole: who made it, why, who approved it, and by which card.
+    """A complete correction: who made it, why, who approved it, and by which card.
 
-    `tenant_id` and `model` are what it was limited to; empty: all. `reverses` is the adjustment that it undoes: one
-    adjustment is undone at most once. `digest` is over its entries (`contracts.pricing.book_entries.entries_digest`).
+    `tenant_id` and `model` restrict it; empty: all. `reverses` is the adjustment that it undoes: each adjustment is
+    undone at most once. `digest` covers its entries (`contracts.pricing.book_entries.entries_digest`).
     """
 
     __tablename__ = "book_adjustments"
@@ -25,7 +25,7 @@ class BookAdjustment(Base):
         one_of("state", ADJUSTMENT_STATES),
     )
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "adj_..." in the order of their making
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "adj_..." in order of creation
     kind: Mapped[str] = mapped_column(String(20))
     state: Mapped[str] = mapped_column(String(20))
     tenant_id: Mapped[str] = mapped_column(String(63), default="")
@@ -33,7 +33,7 @@ class BookAdjustment(Base):
     starts_at: Mapped[datetime] = mapped_column(UtcDateTime)
     ends_at: Mapped[datetime] = mapped_column(UtcDateTime)
     card_version: Mapped[str] = mapped_column(String(120), default="")
-    invoice: Mapped[str] = mapped_column(String(200), default="")  # that a credit is about
+    invoice: Mapped[str] = mapped_column(String(200), default="")  # that a credit belongs to
     reason: Mapped[str] = mapped_column(String(500))
     author: Mapped[str] = mapped_column(String(300))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -46,9 +46,9 @@ class BookAdjustment(Base):
 
 
 class BookEntry(Base):
-    """One line of an adjustment: a debit (above 0) or credit (below 0) of one group of requests.
+    """One line of an adjustment: a debit (above 0) or credit (below 0) for one group of requests.
 
-    Counts are differences. `price_version` is the price as recorded, `period` the month that it is billed in.
+    Counts are differences. `price_version` is the recorded price, `period` the month in which it is billed.
     """
 
     __tablename__ = "book_entries"
@@ -79,10 +79,10 @@ class BookEntry(Base):
 
 
 class BookProfile(Base):
-    """What invoices say of a tenant, or (`tenant_id` empty) of who issues them.
+    """A tenant's details on invoices, or (`tenant_id` empty) the issuer's.
 
-    `taxes` are names and percents, such as {"VAT": "19"}. `is_two_person` is of the issuer's alone: corrections,
-    closing and reopening need a second person, and so does ending that, which `one_person_asked_by` has asked for.
+    `taxes` are names and percents, such as {"VAT": "19"}. `is_two_person` is set on the issuer only: corrections,
+    closing and reopening need a second person, and so does ending this, which `one_person_asked_by` has requested.
     """
 
     __tablename__ = "book_profiles"
@@ -101,9 +101,9 @@ class BookProfile(Base):
 
 
 class BookPeriod(Base):
-    """A month of a tenant's calendar that was put into review or closed; one without a row is a draft.
+    """A month of a tenant's calendar that is in review or closed; a month without a row is a draft.
 
-    `version` counts its closings. `wish` is what one person asked for and another is to confirm.
+    `version` counts how often it was closed. `wish` is a change requested by one person that another must confirm.
     """
 
     __tablename__ = "book_periods"
@@ -113,7 +113,7 @@ class BookPeriod(Base):
     month: Mapped[str] = mapped_column(String(7), primary_key=True)
     state: Mapped[str] = mapped_column(String(20))
     version: Mapped[int] = mapped_column(Integer, default=0)
-    invoice: Mapped[str] = mapped_column(String(40), default="")  # the one that it is closed by
+    invoice: Mapped[str] = mapped_column(String(40), default="")  # issued when it was closed
     changed_by: Mapped[str] = mapped_column(String(300))
     changed_at: Mapped[datetime] = mapped_column(UtcDateTime)
     reason: Mapped[str] = mapped_column(String(500), default="")
@@ -124,8 +124,8 @@ class BookPeriod(Base):
 class BookDocument(Base):
     """An invoice, credit note or cancellation as it was issued; never changed.
 
-    `net_usd` is what it bills of usage and corrections before terms, currency and tax, `net_by_month` the same by the
-    month of the usage. `digest` is over `html` and the PDF.
+    `net_usd` is the amount for usage and corrections before terms, currency and tax, `net_by_month` the same by the
+    month of the usage. `digest` covers `html` and the PDF.
     """
 
     __tablename__ = "book_documents"
@@ -153,7 +153,7 @@ class BookDocument(Base):
     tax: Mapped[Decimal] = mapped_column(ExactDecimal)
     taxes: Mapped[list[list[str]]] = mapped_column(JSON)  # names with percent and amount
     payable: Mapped[Decimal] = mapped_column(ExactDecimal)
-    # What the terms add: names with amount.
+    # Amounts that the terms add, by name.
     terms: Mapped[list[list[str]]] = mapped_column(JSON, default=list, server_default="[]")
     html: Mapped[str] = mapped_column(Text)
     pdf_base64: Mapped[str] = mapped_column(Text)

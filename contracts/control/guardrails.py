@@ -9,7 +9,7 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class Guardrail(Base):
-    """A policy by its name; `rules` are what `contracts.guardrails.policy` takes beside it."""
+    """A policy by its name; `rules` are the arguments of `contracts.guardrails.policy`."""
 
     __tablename__ = "guardrails"
 

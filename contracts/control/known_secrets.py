@@ -9,7 +9,7 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class KnownSecret(Base):
-    """One file of the secrets directory. `public`: of the key that signs the audit, its public keys as PEM."""
+    """One file of the secrets directory. `public`: for the key that signs the audit log, its public keys as PEM."""
 
     __tablename__ = "known_secrets"
 

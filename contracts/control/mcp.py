@@ -1,4 +1,4 @@
-"""MCP servers, who may use their tools, and the access tokens for them."""
+"""MCP servers, rules for their tools, and access tokens for them."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class McpServer(Base):
-    """A server by its name; `rules` are what `contracts.mcp.plain.mcp_server_of` takes beside it."""
+    """A server by its name; `rules` are the other arguments of `contracts.mcp.plain.mcp_server_of`."""
 
     __tablename__ = "mcp_servers"
 
@@ -19,7 +19,7 @@ class McpServer(Base):
 
 
 class McpToolRule(Base):
-    """A rule by its name; `rules` are what `contracts.mcp.plain.tool_rule_of` takes beside it."""
+    """A rule by its name; `rules` are the other arguments of `contracts.mcp.plain.tool_rule_of`."""
 
     __tablename__ = "mcp_tool_rules"
 
@@ -29,7 +29,7 @@ class McpToolRule(Base):
 
 
 class McpToken(Base):
-    """What an authorization server gave for a server last: `contracts.mcp.oauth.AccessGrant` as JSON, sealed.
+    """The latest grant of an authorization server for a server: `contracts.mcp.oauth.AccessGrant` as JSON, encrypted.
 
     Gateways write it, without raising the revision.
     """

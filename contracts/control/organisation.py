@@ -1,6 +1,6 @@
 """Tenant (= organisation), team, project. Ids are slugs that never change; names may.
 
-The slug stands on every record, so a report from last year still reads.
+The slug is on every record, so a report from last year can still be read.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from sqlalchemy.orm import Mapped, mapped_column
 from contracts.control.base import Base, UtcDateTime
 
 CONTENT_SETTING: Final = "keeps_content"  # in a tenant's settings
-AUDIT_SETTING: Final = "audits_requests"  # there too
+AUDIT_SETTING: Final = "audits_requests"  # also in a tenant's settings
 SLUG_PATTERN: Final = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 
 
 class Tenant(Base):
-    """An organisation: the outermost payer, and the wall that no cache or row crosses."""
+    """An organisation: the top level for billing, and the boundary that no cache or row crosses."""
 
     __tablename__ = "tenants"
 
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
-    time_zone: Mapped[str] = mapped_column(String(64), default="UTC")  # budgets' calendar
+    time_zone: Mapped[str] = mapped_column(String(64), default="UTC")  # of budgets' calendar
     weight: Mapped[int] = mapped_column(Integer, default=1)  # share under contention
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
     settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
@@ -32,27 +32,27 @@ class Tenant(Base):
 
     @property
     def keeps_content(self) -> bool:
-        """Return whether what is said in its requests is kept, redacted. Off unless it was switched on."""
+        """Return whether its prompts and answers are stored, redacted. False unless it was switched on."""
         return keeps_content(self.settings)
 
     @property
     def audits_requests(self) -> bool:
-        """Return whether each of its requests has an entry in the audit log. Off unless it was switched on."""
+        """Return whether each of its requests has an entry in the audit log. False unless it was switched on."""
         return audits_requests(self.settings)
 
 
 def keeps_content(settings: Mapping[str, object]) -> bool:
-    """Read that from a tenant's settings."""
+    """Return whether a tenant's settings switch on content storage."""
     return settings.get(CONTENT_SETTING) is True
 
 
 def audits_requests(settings: Mapping[str, object]) -> bool:
-    """Read that from a tenant's settings."""
+    """Return whether a tenant's settings switch on the audit of requests."""
     return settings.get(AUDIT_SETTING) is True
 
 
 class Team(Base):
-    """A group within a tenant that has its own budget and lead."""
+    """A group within a tenant, with its own budgets and lead."""
 
     __tablename__ = "teams"
 
@@ -63,7 +63,7 @@ class Team(Base):
 
 
 class Project(Base):
-    """A piece of work of one team: the finest grain that money is planned for."""
+    """A project of one team: the lowest level for budgets."""
 
     __tablename__ = "projects"
     __table_args__ = (

@@ -1,4 +1,4 @@
-"""Rows of objectives, and of holds while an objective is in danger."""
+"""Rows of objectives, and of holds while an objective is at risk."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -10,7 +10,7 @@ from contracts.control.base import Base, ExactDecimal, UtcDateTime
 
 
 class Slo(Base):
-    """A service level objective: which requests count, which of them are good, and the share that must be.
+    """A service level objective: which requests count, which of them are good, and the required share.
 
     Empty `tenant_id`, `model`, `route` and `prompt_class` mean all. See `contracts.rules.objectives.Objective`.
     """
@@ -34,10 +34,10 @@ class Slo(Base):
 
 
 class PolicyHold(Base):
-    """What an objective in danger asks of others: `freeze_canaries` or `shed_batch`, for a tenant, model, route or all.
+    """A hold set by an objective at risk: `freeze_canaries` or `shed_batch`, for a tenant, model, route or all.
 
-    Written by the evaluator of alerts; a hold that has ended stays, with `is_active` false and when that was. One that
-    nobody asks for any more ends by itself at `until`.
+    Written by the alert evaluator; an ended hold stays, with `is_active` false and its end. A hold that is not renewed
+    ends at `until`.
     """
 
     __tablename__ = "policy_holds"

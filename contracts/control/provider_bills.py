@@ -1,4 +1,4 @@
-"""Providers' bills, what the names in them mean, and what reconciling them with recorded usage has found."""
+"""Providers' bills, the meaning of names in them, and the results of reconciling them with recorded usage."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -13,15 +13,15 @@ BILL_NAME_KINDS: Final = ("key", "model")
 
 
 class ProviderBill(Base):
-    """One imported file. `lines` are all of its lines, packed: they are written and read as a whole.
+    """One imported file. `lines` are all of its lines, packed: they are written and read together.
 
-    `digest` is of the file, which is imported once. `usd_rate` is how many USD one unit of its currency was.
+    `digest` is of the file, which can be imported once. `usd_rate` is the USD value of one unit of its currency.
     """
 
     __tablename__ = "provider_bills"
     __table_args__ = (UniqueConstraint("digest"), Index("ix_provider_bills_provider_month", "provider", "month"))
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "bill_..." in the order of their import
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "bill_..." in the order of import
     provider: Mapped[str] = mapped_column(String(63))
     month: Mapped[str] = mapped_column(String(7))
     format: Mapped[str] = mapped_column(String(20))
@@ -38,8 +38,9 @@ class ProviderBill(Base):
 
 
 class ProviderBillName(Base):
-    """What a name in a provider's bills means: of a key (or project, account, resource) the target that uses it, empty
-    for any of the provider's; of a model the name that applications ask for."""
+    """The meaning of a name in a provider's bills: for a key (or project, account, resource) the target that uses it,
+    empty for any of the provider's; for a model the name that applications use.
+    """
 
     __tablename__ = "provider_bill_names"
     __table_args__ = (one_of("kind", BILL_NAME_KINDS),)
@@ -51,8 +52,9 @@ class ProviderBillName(Base):
 
 
 class Reconciliation(Base):
-    """What the last look at a provider's month has found; `causes` are USD by cause. `bills` is a digest of the files
-    and names that it was made of."""
+    """The latest result of reconciling a provider's month; `causes` are USD by cause. `bills` is a digest of the files
+    and names that it is based on.
+    """
 
     __tablename__ = "reconciliations"
 

@@ -1,4 +1,4 @@
-"""Dated rates that costs are computed with; what their values mean is in `contracts/pricing/rates.py`."""
+"""Dated rates for computing costs; the meaning of their values is in `contracts/pricing/rates.py`."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from contracts.pricing.rates import RATE_KINDS
 
 
 class CostRate(Base):
-    """What a GPU's hour costs, a currency is worth, or a tenant's terms are, from a date on.
+    """The cost of a GPU hour, the value of a currency, or a tenant's terms, from a date on.
 
     `subject` is a GPU's UUID or model (empty: every GPU), a currency's code or a tenant. `rate` has numbers as text.
     """

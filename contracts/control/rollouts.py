@@ -12,10 +12,9 @@ class Rollout(Base):
     """A candidate that takes a share of a route's requests from an incumbent; see
     `contracts.serving.rollouts.RolloutSpec`.
 
-    `rules` is what was asked for, validated by `contracts.serving.rollouts`; the rest is how far it has come. `term`
-    is raised
-    with every change of it, so that of several gateways that act on what they saw, one does. `salt` (hex) keys the
-    draw of who takes part.
+    `rules` are the requested settings, validated by `contracts.serving.rollouts`; the other columns are its progress.
+    `term` is raised with every change, so that only one of several gateways that act on the same state succeeds. `salt`
+    (hex) keys the selection of participants.
     """
 
     __tablename__ = "rollouts"
@@ -31,17 +30,16 @@ class Rollout(Base):
     step: Mapped[int] = mapped_column(Integer, default=0)
     term: Mapped[int] = mapped_column(Integer, default=1)
     reason: Mapped[str] = mapped_column(String(500), default="")  # of its last change
-    stepped_at: Mapped[datetime] = mapped_column(UtcDateTime)  # when its present step began
+    stepped_at: Mapped[datetime] = mapped_column(UtcDateTime)  # start of its current step
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class RolloutObservation(Base):
-    """What one gateway has seen of a rollout, written every second while it runs. It raises no revision.
+    """What one gateway has measured of a rollout, written every second while it runs. It does not raise the revision.
 
     `seen` holds the tallies of both arms (`algorithms.rollouts.rollout_tally`), of the term `term`. `shadow_pico_usd`
-    is what
-    its copies have cost on `shadow_day` (UTC, ISO 8601), with what those in progress may.
+    is the cost of its copies on `shadow_day` (UTC, ISO 8601), with the maximum cost of those in progress.
     """
 
     __tablename__ = "rollout_observations"

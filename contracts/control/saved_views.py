@@ -1,4 +1,4 @@
-"""Views of the dashboard that someone has given a name."""
+"""Saved views of the dashboard."""
 
 from datetime import datetime
 from typing import Final
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
 
-# By page, the parameters of an address that a view may keep: what is asked for, and never what may be seen.
+# By page, the URL parameters that a view may store: filters, never permissions.
 VIEW_PARAMETERS: Final[dict[str, frozenset[str]]] = {
     "requests": frozenset(
         {"range", "from", "to", "tenant", "team", "project", "key", "model", "q", "outcome", "sort"},
@@ -17,10 +17,11 @@ VIEW_PARAMETERS: Final[dict[str, frozenset[str]]] = {
 
 
 class SavedView(Base):
-    """A page's address under a name. It carries no rights: who opens it sees what they may see.
+    """A page's URL under a name. It grants no access: everyone who opens it sees what their own role allows.
 
-    `owner_id` is an account's id, a token's, or `installation`, whose owner needs no account. `tenant_id` is what the
-    owner is bound to, empty for nothing; a shared view is shown to those who are bound to just that.
+    `owner_id` is the id of an account or token, or `installation` for the owner, who needs no account. `tenant_id` is
+    the tenant that the owner is restricted to, empty for none; a shared view is shown to users with the same
+    restriction.
     """
 
     __tablename__ = "saved_views"

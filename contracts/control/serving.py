@@ -21,10 +21,10 @@ class Pool(Base):
 
 
 class Target(Base):
-    """One replica: where it is and how it is spoken to.
+    """One replica: its address and protocol.
 
-    `kind` is an adapter of `backends/llm`: "scripted", "openai_http", ... `key_ref` names where the credential
-    lies ("env:NAME" or "file:PATH"), never the credential.
+    `kind` is an adapter of `backends/llm`: "scripted", "openai_http", ... `key_ref` names where the credential is
+    stored ("env:NAME" or "file:PATH"), never the credential.
     """
 
     __tablename__ = "targets"
@@ -33,7 +33,7 @@ class Target(Base):
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     kind: Mapped[str] = mapped_column(String(40))
     url: Mapped[str] = mapped_column(String(500), default="")
-    model: Mapped[str] = mapped_column(String(200), default="")  # the name it is called by upstream
+    model: Mapped[str] = mapped_column(String(200), default="")  # its name upstream
     provider: Mapped[str] = mapped_column(String(63), default="")
     key_ref: Mapped[str] = mapped_column(String(200), default="")
     weight: Mapped[int] = mapped_column(Integer, default=1)
@@ -55,7 +55,7 @@ class Model(Base):
 
 
 class Route(Base):
-    """A name that resolves to ordered targets under conditions; `rules` is validated by the gateway."""
+    """A name that resolves to ordered targets under conditions; the gateway validates `rules`."""
 
     __tablename__ = "routes"
 
@@ -66,7 +66,7 @@ class Route(Base):
 
 
 class OutagePlaybook(Base):
-    """What is done when a provider is out as a whole; see `contracts.serving.failures.Playbook`."""
+    """What happens while a whole provider is down; see `contracts.serving.failures.Playbook`."""
 
     __tablename__ = "playbooks"
 

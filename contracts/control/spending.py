@@ -1,4 +1,4 @@
-"""What things cost and how much may be used: price cards, standard cost cards, budgets with their state, limits."""
+"""Costs and limits: price cards, standard cost cards, budgets with their state, limits."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -27,7 +27,7 @@ from contracts.rules.rule_words import MAX_GPU_MILLISECONDS
 class Price(Base):
     """A dated price card. `card` holds USD per million tokens by usage leaf, tiers and the request fee as text.
 
-    Prices for batches stand beside those they replace, of the card and of each tier.
+    Prices for batches are stored beside the prices that they replace, for the card and for each tier.
     """
 
     __tablename__ = "prices"
@@ -45,9 +45,9 @@ class Price(Base):
 
 
 class StandardCost(Base):
-    """A dated standard cost card of a model of our own, USD per million tokens.
+    """A dated standard cost card of a self-hosted model, USD per million tokens.
 
-    A price for batches is `NULL` where the card's other one holds for them too.
+    A batch price is `NULL` if the card's other price applies to batches too.
     """
 
     __tablename__ = "standard_costs"
@@ -61,7 +61,7 @@ class StandardCost(Base):
     batch_input_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
     batch_cached_input_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
     batch_output_usd_per_mtok: Mapped[Decimal | None] = mapped_column(ExactDecimal, default=None)
-    origin: Mapped[str] = mapped_column(String(20), default="operator")  # or "fitted"
+    origin: Mapped[str] = mapped_column(String(20), default="operator")  # "operator" or "fitted"
     evidence: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
     valid_from: Mapped[datetime] = mapped_column(UtcDateTime)
     valid_to: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
@@ -71,8 +71,8 @@ class StandardCost(Base):
 class Budget(Base):
     """How much money or GPU time a level may use in a calendar period of its tenant's time zone.
 
-    `level` is tenant | team | project | key | user | tag and `subject` the id within the tenant, "*" (for a tag
-    "name=*") giving each one a budget of its own. Exactly one of `amount_usd` and `gpu_milliseconds` is set.
+    `level` is tenant | team | project | key | user | tag and `subject` the id within the tenant; "*" (for a tag
+    "name=*") gives each subject its own budget. Exactly one of `amount_usd` and `gpu_milliseconds` is set.
     """
 
     __tablename__ = "budgets"
@@ -101,11 +101,11 @@ class Budget(Base):
     channels: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # alert channels, by id
     starts_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
-    # Sealed (`backends.control.sealer`), as its path may be a secret: who reads it opens it.
+    # Encrypted (`backends.control.sealer`), because its path may be a secret.
     webhook_url: Mapped[str] = mapped_column("webhook_sealed", String(1000), default="", server_default=text("''"))
     when_away: Mapped[str] = mapped_column(String(20), default="refuse")
     when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
-    # What one person asked for and a second one is to confirm; empty: nothing.
+    # A change requested by one person that another must confirm; empty: none.
     proposal: Mapped[dict[str, object]] = mapped_column(JSON, default=dict, server_default="{}")
     proposed_by: Mapped[str] = mapped_column(String(300), default="", server_default=text("''"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -115,8 +115,8 @@ class Budget(Base):
 class BudgetState(Base):
     """What one gateway has charged to one subject of a budget in one period, in pico-USD or GPU nanoseconds.
 
-    Gateways write it in the background; what is spent is the sum over gateways. `reserved` is on top of `settled`, and
-    so is `overdraft`: what was used beyond what the budget could be charged.
+    Gateways write it in the background; spending is the sum over gateways. `reserved` is in addition to `settled`, and
+    so is `overdraft`: usage that could not be charged to the budget.
     """
 
     __tablename__ = "budget_states"
@@ -126,17 +126,17 @@ class BudgetState(Base):
     period_start: Mapped[datetime] = mapped_column(UtcDateTime, primary_key=True)
     subject: Mapped[str] = mapped_column(String(300), primary_key=True)
     gateway: Mapped[str] = mapped_column(String(200), primary_key=True)
-    settled: Mapped[Decimal] = mapped_column(ExactDecimal)  # whole numbers: a soft budget may pass 64 bits
+    settled: Mapped[Decimal] = mapped_column(ExactDecimal)  # integers: a soft budget may exceed 64 bits
     reserved: Mapped[Decimal] = mapped_column(ExactDecimal)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     overdraft: Mapped[Decimal] = mapped_column(ExactDecimal, default=Decimal(0), server_default=text("'0'"))
 
 
 class BudgetEvent(Base):
-    """A threshold passed: once per budget, subject, period and threshold, whichever gateway saw it.
+    """A passed threshold: once per budget, subject, period and threshold, whichever gateway detected it.
 
-    `amount` and `spent` are in pico-USD or GPU nanoseconds. `next_attempt_at` is when the webhook is due, `NULL`
-    where there is none, it was delivered, or it was given up; `last_error` says why the last attempt failed.
+    `amount` and `spent` are in pico-USD or GPU nanoseconds. `next_attempt_at` is when the webhook is due; `NULL` if
+    there is none, or it was delivered or given up; `last_error` is why the last attempt failed.
     """
 
     __tablename__ = "budget_events"
@@ -146,7 +146,7 @@ class BudgetEvent(Base):
         Index("ix_budget_events_next_attempt_at", "next_attempt_at"),
     )
 
-    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "evt_..." in the order of their making
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)  # "evt_..." in order of creation
     budget_id: Mapped[str] = mapped_column(String(63))
     subject: Mapped[str] = mapped_column(String(300))
     period_start: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -161,10 +161,10 @@ class BudgetEvent(Base):
 
 
 class Limit(Base):
-    """How much of a metric a level may use in a window. `model` empty means over all models.
+    """How much of a metric a level may use in a window. Empty `model`: all models together.
 
-    `amount` is in the metric's unit (requests, tokens, slots, milliseconds); money is in `amount_usd` instead. Which
-    metrics there are is checked by the API and at the reading of a row, not by the table: a new one needs no migration.
+    `amount` is in the metric's unit (requests, tokens, slots, milliseconds); money is in `amount_usd` instead. The API
+    and the reader of a row validate the metric, not the table: a new metric needs no migration.
     """
 
     __tablename__ = "limits"

@@ -9,7 +9,7 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class AuditEntry(Base):
-    """One change made through the control plane: who did what to which thing, when, from where. Append-only."""
+    """One change made through the control plane: who did what to which object, when, from where. Append-only."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_at", "at"),)
@@ -21,7 +21,8 @@ class AuditEntry(Base):
     subject: Mapped[str] = mapped_column(String(300))  # "acme/key_0193..."
     address: Mapped[str] = mapped_column(String(64), default="")
     detail: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # never a secret
-    # What chains it to the one before, in hexadecimal; see `backends.control.audit_chain`. Set once, as it is written.
+    # The hash that links it to the previous entry, in hexadecimal; see `backends.control.audit_chain`. Set once, on
+    # write.
     salt: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))
     facts_hash: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
     prev: Mapped[str] = mapped_column(String(64), default="", server_default=text("''"))
@@ -29,11 +30,11 @@ class AuditEntry(Base):
 
 
 class Revision(Base):
-    """One row: a counter raised in the transaction of every change the gateways must see.
+    """One row: a counter raised in the transaction of every change that gateways must see.
 
-    A gateway polls this number, not the tables. Once it has moved, the keys' own revisions say which keys to read
-    again, and `rules` and `serving` whether anything else has to be: each is the number at the last change of that
-    area. A gateway that knows a number below `keys_floor` cannot be told by the keys alone and reads them all.
+    A gateway polls this number, not the tables. When it has changed, the keys' own revisions show which keys to read
+    again, and `rules` and `serving` whether anything else changed: each is the number at the last change of that area.
+    A gateway that knows a number below `keys_floor` cannot update by single keys and reads all of them.
     """
 
     __tablename__ = "revision"

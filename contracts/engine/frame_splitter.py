@@ -1,4 +1,4 @@
-"""Cuts what comes from a socket into frames: a little-endian u32 length, and as many bytes."""
+"""Splits a socket's bytes into frames: a little-endian u32 length, followed by that many bytes."""
 
 import struct
 from typing import Final
@@ -11,7 +11,7 @@ _length_at: Final = struct.Struct("<I").unpack_from
 
 
 class FrameSplitter:
-    """Cuts a byte stream into frames' bodies. Raises InvalidRecord on a length no peer of ours would send."""
+    """Splits a byte stream into the bodies of frames. Raises InvalidRecord on a length that no peer may send."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -19,7 +19,7 @@ class FrameSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and return the bodies they complete."""
         rest = self._rest
-        received: bytes | bytearray = data  # nearly always whole frames, which need not be put together
+        received: bytes | bytearray = data  # almost always complete frames, which need no joining
         if rest:
             rest += data
             received = rest

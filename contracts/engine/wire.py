@@ -1,15 +1,16 @@
-"""The engine wire: what a gateway and an engine host say to each other over a socket.
+"""The engine wire protocol: messages between a gateway and an engine host over a socket.
 
-A frame is a little-endian u32 length and one msgpack array that begins with the message's name. Fields are only
-appended, with defaults; `WIRE_VERSION` moves when an old peer could misunderstand. Times are the host's monotonic
-clock in nanoseconds; on one Linux machine that clock is the same for every process.
+A frame is a little-endian u32 length and one msgpack array that starts with the message's name. Fields are only
+appended, with defaults; `WIRE_VERSION` changes when an old peer could misunderstand a message. Times are the host's
+monotonic clock in nanoseconds; on one Linux machine all processes share that clock.
 
-Conversation: the host speaks first (`Hello`). The gateway submits, aborts, embeds, asks; answers carry the id they
-belong to. Step records are kept by the host until the gateway acknowledges them, so that a gateway that dies loses
-none; they go to one gateway at a time, the longest connected that asked for them.
+The host sends first (`Hello`). The gateway submits, aborts, embeds and queries; answers contain the id of their
+request. The host keeps step records until the gateway acknowledges them, so that a gateway that dies loses none; they
+go to one gateway at a time, the one connected longest that asked for them.
 
-A provider host speaks the same wire. It serves no models: its hello names the operations it offers, and it is asked by
-`Invoke`. A peer that knows nothing of these never meets them, as they go only to a host that has named the operation.
+A provider host uses the same protocol. It serves no models: its hello names the operations that it offers, and it is
+called by `Invoke`. A peer that does not know these messages never receives them, because they go only to a host that
+has named the operation.
 """
 
 from typing import Final, Literal
@@ -37,7 +38,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Sampling(_Message, frozen=True):
-    """How to choose tokens. Defaults are greedy-free OpenAI defaults; `seed` `None` means not reproducible."""
+    """How tokens are sampled. Defaults are OpenAI's, not greedy; `seed` `None` means not reproducible."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -53,7 +54,7 @@ class Sampling(_Message, frozen=True):
     ignore_eos: bool = False
     stop_token_ids: list[int] = []
     logit_bias: dict[int, float] = {}
-    logprobs: int | None = None  # how many alternatives a token is reported with; 0: its own only
+    logprobs: int | None = None  # number of alternatives reported with a token; 0: only the token itself
 
 
 class Grammar(_Message, frozen=True):
@@ -64,14 +65,14 @@ class Grammar(_Message, frozen=True):
 
 
 class Image(_Message, frozen=True):
-    """An image of the prompt: bytes as sent, and their SHA-256, by which prefix blocks tell images apart."""
+    """An image of the prompt: bytes as sent, and their SHA-256, by which prefix blocks distinguish images."""
 
     data: bytes
     sha256: bytes
 
 
 class TokenLogprob(_Message, frozen=True):
-    """One generated token's log probability and the likeliest alternatives, natural logarithms."""
+    """One generated token's log probability and the most likely alternatives, in natural logarithms."""
 
     token_id: int
     text: str
@@ -102,11 +103,11 @@ class ModelHello(_Message, frozen=True):
     accepts_images: bool = False
 
 
-# From the host.
+# Messages from the host.
 
 
 class Hello(_Message, frozen=True, tag="hello"):
-    """First frame of a connection, and sent again when a model is loaded, unloaded or changes state."""
+    """The first frame of a connection, sent again when a model is loaded, unloaded or changes state."""
 
     version: int
     engine: str  # unique for each start of a host
@@ -115,7 +116,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     models: list[ModelHello]
     clock_ns: int  # the host's monotonic clock now
     wall_ns: int  # Unix time now
-    operations: list[str] = []  # a provider host's, as paths below OpenAI's root; none: it takes nothing new
+    operations: list[str] = []  # a provider host's, as paths below OpenAI's root; empty: it accepts no new requests
     tells_blocks: bool = False  # it answers the call `kv_blocks`
 
 
@@ -139,7 +140,7 @@ class Delta(_Message, frozen=True, tag="delta"):
 
 
 class Finished(_Message, frozen=True, tag="final"):
-    """The end of a request: every choice has ended, or it failed. Usage counts all choices, cut ones too."""
+    """The end of a request: every choice has ended, or it failed. Usage counts all choices, including cut ones."""
 
     request_id: bytes
     finish_reason: FinishReason
@@ -152,7 +153,7 @@ class Finished(_Message, frozen=True, tag="final"):
     prefill_ns: int | None = None
     error_code: str = ""
     error_message: str = ""
-    cold_start_ns: int | None = None  # for how long it waited for its model to wake or to be loaded
+    cold_start_ns: int | None = None  # how long it waited for its model to wake or load
 
 
 class Embedded(_Message, frozen=True, tag="embedded"):
@@ -175,11 +176,11 @@ class Chunk(_Message, frozen=True, tag="chunk"):
 
 
 class Invoked(_Message, frozen=True, tag="invoked"):
-    """The end of an invocation. `usage` is OpenAI's usage object as JSON, as far as the provider had reported it.
+    """The end of an invocation. `usage` is OpenAI's usage object as JSON, as far as the provider reported it.
 
-    `error_kind` is the code of the class of the error (contracts.errors), `error_code` that of this one.
-    `upstream_status` is the status of the provider's own answer, `None` if it gave none; `is_unsent` says that the
-    request never reached the provider.
+    `error_kind` is the code of the error's class (contracts.errors), `error_code` that of this error. `upstream_status`
+    is the status of the provider's own answer, `None` if it sent none; `is_unsent` means that the request never reached
+    the provider.
     """
 
     request_id: bytes
@@ -201,13 +202,15 @@ class Steps(_Message, frozen=True, tag="steps"):
 
 
 class KvEvents(_Message, frozen=True, tag="kv"):
-    """Packed KV records. May be dropped under pressure: `sequence` in them shows a gap."""
+    """Packed KV records. May be dropped under load: their `sequence` shows a gap."""
 
     records: list[bytes]
 
 
 class KvBlocks(_Message, frozen=True, tag="kv_blocks"):
-    """What a model's cache holds, in parts, for who asks `kv_blocks`; KV records from `sequence` on tell of changes."""
+    """The content of a model's cache, in parts, for the gateway that called `kv_blocks`; KV records from `sequence` on
+    report changes.
+    """
 
     model: str
     engine: str
@@ -218,7 +221,7 @@ class KvBlocks(_Message, frozen=True, tag="kv_blocks"):
 
 
 class Devices(_Message, frozen=True, tag="devices"):
-    """Packed looks at the host's GPUs, to the gateway that takes step records, if it wants them. May be dropped."""
+    """Packed readings of the host's GPUs, for the gateway that gets step records, if it wants them. May be dropped."""
 
     records: list[bytes]
 
@@ -233,11 +236,11 @@ class Answer(_Message, frozen=True, tag="answer"):
     facts: dict[str, float | int | str | bool | None] = {}
 
 
-# From the gateway.
+# Messages from the gateway.
 
 
 class Attach(_Message, frozen=True, tag="attach"):
-    """First frame of the gateway: who it is, and whether it takes step records and KV events."""
+    """The gateway's first frame: its name, and whether it accepts step records and KV events."""
 
     version: int
     gateway: str
@@ -247,9 +250,11 @@ class Attach(_Message, frozen=True, tag="attach"):
 
 
 class Submit(_Message, frozen=True, tag="submit"):
-    """Generate. `generated_ids` continues an answer that another replica began: they count as output already made.
+    """Generate. `generated_ids` continues an answer that another replica started: they count as output already
+    generated.
 
-    `tokenizer_hash` and `template_hash` are what the gateway rendered with; a host with others refuses.
+    `tokenizer_hash` and `template_hash` identify what the gateway rendered with; a host with others refuses the
+    request.
     """
 
     request_id: bytes
@@ -267,15 +272,15 @@ class Submit(_Message, frozen=True, tag="submit"):
     deadline_ns: int | None = None
     tokenizer_hash: str = ""
     template_hash: str = ""
-    tools: bytes = b""  # JSON; present: tool calls are parsed out of the output
+    tools: bytes = b""  # JSON; if present, tool calls are parsed from the output
     parse_reasoning: bool = True
-    tool_choice: str = ""  # "required", or "function:" and a name: a call of any or of this tool must be made
-    kept_prefixes: list[KeptPrefix] = []  # the shortest first; a host that cannot keep them leaves them be
-    booked_as: bytes = b""  # the request that step records name in place of this id; zeros: nobody, the host's own work
+    tool_choice: str = ""  # "required", or "function:" and a name: any tool, or this one, must be called
+    kept_prefixes: list[KeptPrefix] = []  # shortest first; a host that cannot pin prefixes ignores them
+    booked_as: bytes = b""  # the request that step records name in place of this id; zeros: none, the host's own work
 
     @property
     def payer_id(self) -> bytes:
-        """Return the id under which step records book this request's time and tokens."""
+        """Return the id that step records charge for this request's time and tokens."""
         return self.booked_as or self.request_id
 
 
@@ -291,7 +296,7 @@ class Embed(_Message, frozen=True, tag="embed"):
 
 
 class Patience(_Message, frozen=True):
-    """How long a provider may take, in seconds: to be connected to, to begin, between two pieces, in total."""
+    """How long a provider may take, in seconds: to accept a connection, to start, between two pieces, in total."""
 
     connect: float
     first_byte: float
@@ -300,42 +305,43 @@ class Patience(_Message, frozen=True):
 
 
 class Invoke(_Message, frozen=True, tag="invoke"):
-    """Ask a hosted provider. `body` is the request in OpenAI's JSON, its model the name that the host's library uses.
+    """Call a hosted provider. `body` is the request in OpenAI's JSON; its model is the name that the host's library
+    uses.
 
-    Credentials do not travel: `key_ref` and `credentials`, by the library's parameter, say where the host finds them.
+    Credentials are not sent: `key_ref` and `credentials`, by the library's parameter, name where the host finds them.
     """
 
     request_id: bytes
     operation: str  # one of the hello's
     body: bytes
     patience: Patience
-    url: str = ""  # in place of the provider's own
+    url: str = ""  # replaces the provider's own
     key_ref: str = ""
     credentials: dict[str, str] = {}
-    parameters: bytes = b""  # a JSON object: what the target's settings give the library
+    parameters: bytes = b""  # a JSON object: the target's settings for the library
 
 
 class Hold(_Message, frozen=True, tag="hold"):
-    """Stop reading a provider's answer, or go on: its client is slow."""
+    """Stop reading a provider's answer, or continue: its client is slow."""
 
     request_id: bytes
     is_held: bool
 
 
 class Abort(_Message, frozen=True, tag="abort"):
-    """Stop a request. Its `Finished` or `Invoked` still comes, with what was used."""
+    """Stop a request. Its `Finished` or `Invoked` still arrives, with its usage."""
 
     request_id: bytes
 
 
 class StepsAck(_Message, frozen=True, tag="steps_ack"):
-    """The gateway has step records up to this sequence on its disk."""
+    """The gateway has stored step records up to this sequence on its disk."""
 
     sequence: int
 
 
 class Call(_Message, frozen=True, tag="call"):
-    """Ask the host for something that is answered once."""
+    """Call an operation of the host that has one answer."""
 
     call_id: int
     verb: Verb
@@ -354,13 +360,13 @@ _gateway_decoder: Final[msgspec.msgpack.Decoder[FromGateway]] = msgspec.msgpack.
 
 
 def frame(message: FromHost | FromGateway) -> bytes:
-    """Encode a message with its length before it."""
+    """Encode a message, preceded by its length."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "little") + body
 
 
 def from_host(body: bytes) -> FromHost:
-    """Decode what a host sent. Raises InvalidRecord."""
+    """Decode a host's message. Raises InvalidRecord."""
     try:
         return _host_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -368,7 +374,7 @@ def from_host(body: bytes) -> FromHost:
 
 
 def from_gateway(body: bytes) -> FromGateway:
-    """Decode what a gateway sent. Raises InvalidRecord."""
+    """Decode a gateway's message. Raises InvalidRecord."""
     try:
         return _gateway_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""Guardrails: what may go into a model and come out of it, in the nouns that all their parts share."""
+"""Guardrails: what may go into a model and come out of it, and the types shared by their parts."""

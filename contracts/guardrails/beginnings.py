@@ -1,7 +1,7 @@
-"""What a match of a regular expression begins with: an expression of its own, by which streams know what to hold back.
+"""The prefixes of a regular expression's matches, as an expression, by which streams know what to hold back.
 
-Of `ab+c` it is the language of "", "a", "ab", "abb", ...: all that further text could make a match, or a longer one.
-Expressions are in RE2's syntax, without anchors to the ends of a text: a stream has none yet.
+For `ab+c` it is the language of "", "a", "ab", "abb", ...: everything that further text could complete to a match, or
+to a longer one. Expressions are in RE2's syntax, without anchors to the ends of a text: a stream has no end yet.
 """
 
 import re
@@ -16,23 +16,23 @@ _CLASS_PART: Final = re.compile(
     r"\[:\^?[a-z]+:\]|\\[pP]\{\^?\w+\}|\\x\{[0-9A-Fa-f]+\}|\\[0-7]{2,3}|\\.|[^\\]", re.DOTALL
 )
 _ESCAPE: Final = re.compile(r"\\(?:[pP]\{\^?\w+\}|[pP]\w|x\{[0-9A-Fa-f]+\}|x[0-9A-Fa-f]{2}|[0-7]{2,3}|.)", re.DOTALL)
-_MOST_DEEP: Final = 50  # groups within groups
+_MOST_DEEP: Final = 50  # nested groups
 
-Beginnings = str | None  # an expression; None: nothing begins it
+Beginnings = str | None  # an expression; None: no prefix
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of an expression: how it is written, and what may stand at a text's end that this would go on from."""
+    """A part of an expression: its source, and what may end a text that this part would continue."""
 
     source: str
     begins: Beginnings
 
 
 def beginnings_of(expression: str) -> str:
-    """Return an expression for all proper beginnings of what `expression` matches, the empty text among them.
+    """Return an expression for all proper prefixes of what `expression` matches, including the empty text.
 
-    Raises ConfigurationError on what cannot be told for a text that is not whole yet.
+    Raises ConfigurationError if the prefixes cannot be determined for an incomplete text.
     """
     reader = _Reader(expression)
     part = reader.choice(0)
@@ -42,14 +42,14 @@ def beginnings_of(expression: str) -> str:
 
 
 class _Reader:
-    """Reads an expression from left to right."""
+    """Parses an expression from left to right."""
 
     def __init__(self, expression: str) -> None:
         self._text = expression
         self.at = 0
 
     def choice(self, depth: int) -> _Part:
-        """Read what stands between `|`s, up to the group's end."""
+        """Parse alternatives separated by `|`, up to the group's end."""
         if depth > _MOST_DEEP:
             raise ConfigurationError(f"groups are nested more than {_MOST_DEEP} deep")
         parts = [self._sequence(depth)]
@@ -65,7 +65,7 @@ class _Reader:
         parts: list[_Part] = []
         while (character := self._next()) and character not in "|)":
             flags = self._flags()
-            if flags is not None:  # they hold to the end of the group
+            if flags is not None:  # flags apply to the end of the group
                 rest = self.choice(depth + 1)
                 inner = None if rest.begins is None else f"(?{flags}:{rest.begins})"
                 parts.append(_Part(f"(?{flags}:{rest.source})", inner))
@@ -89,7 +89,7 @@ class _Reader:
         return found.group(2)
 
     def _one(self, character: str, depth: int) -> _Part:
-        """Read what a repetition may follow."""
+        """Parse what a repetition may follow."""
         start = self.at
         if character == "(":
             return self._group(depth)
@@ -119,7 +119,7 @@ class _Reader:
         head = "(?:"
         if self._next() == "?":
             found = _GROUP.match(self._text, self.at)
-            assert found is not None  # `_flags` has looked
+            assert found is not None  # `_flags` has checked it
             head = f"(?{found.group(1)}:" if found.group(1) else head
             self.at = found.end()
         inner = self.choice(depth + 1)
@@ -143,14 +143,14 @@ class _Reader:
         return _Part(self._text[start : self.at], "")
 
     def _repeated(self, part: _Part) -> _Part:
-        """Read how often a part may stand there."""
+        """Parse a repetition of a part."""
         while (character := self._next()) and character in "*+?{":
             start = self.at
             most: int | None = None
             if character == "{":
                 found = _COUNTED.match(self._text, start)
                 if found is None:
-                    break  # a brace as it is
+                    break  # a literal brace
                 most = int(found[1]) if found[2] is None else int(found[3]) if found[3] else None
                 self.at = found.end()
             else:
@@ -176,7 +176,7 @@ class _Reader:
 
 
 def _after(source: str, begins: Beginnings) -> Beginnings:
-    """Return what begins where a part is complete and something follows."""
+    """Return the prefixes if a part is complete and `begins` follows."""
     if begins is None:
         return None
     return source if not begins else f"{source}{_grouped(begins)}"

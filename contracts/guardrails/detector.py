@@ -8,48 +8,48 @@ from contracts.guardrails.finding import About, Finding, Shown
 
 @runtime_checkable
 class Detector(Protocol):
-    """Finds things in a text by looking at nothing else: the same text, the same findings.
+    """Finds things in a text by looking at that text only: the same text gives the same findings.
 
-    `patterns` are regular expressions in RE2's syntax. A text in which none of them matches is not looked at, and
-    whatever is found in one lies where one of them matches: so a stream holds back what could become such a match,
-    and nothing else. Empty: every text is looked at, and answers only once they are whole.
+    `patterns` are regular expressions in RE2's syntax. A text in which none matches is skipped, and every finding lies
+    within a match: so a stream holds back only what could become a match. Empty: every text is inspected, and answers
+    only when they are complete.
     """
 
     patterns: tuple[str, ...]
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Find things in a plain text, in their order."""
+        """Find things in a plain text, in order of position."""
 
 
 @runtime_checkable
 class DetectorOfRequests(Protocol):
-    """A detector that is another one for each request, such as of what was planted in its prompt."""
+    """A detector that differs for each request, for example by what was planted in its prompt."""
 
     patterns: tuple[str, ...]
 
     def for_request(self, about: About) -> Detector:
-        """Return the request's own."""
+        """Return the detector for a request."""
 
 
 @runtime_checkable
 class AwaitedDetector(Protocol):
-    """Finds things by asking someone: called once all others of its side have let the texts pass."""
+    """Finds things by calling another service: called after all other detectors of its side have passed the texts."""
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Look at all texts. It keeps a time limit of its own, and return itself what holds if nobody answers."""
+        """Inspect all texts. It keeps its own time limit, and returns its own result if the service does not answer."""
 
 
 @runtime_checkable
 class Watch(Protocol):
-    """Looks at requests as they come, one after the other. It may raise an error of its own."""
+    """Inspects requests one after another, as they arrive. It may raise its own error."""
 
     def watch(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Look at a request's texts. Raises a TollkeeperError where the request is not to be served now."""
+        """Inspect a request's texts. Raises a TollkeeperError if the request must not be served now."""
 
 
 @runtime_checkable
 class Marker(Protocol):
-    """Adds something to what a model is told."""
+    """Adds text to a model's instructions."""
 
     def mark(self, about: About) -> str:
         """Return a line for the end of the system prompt; empty: none."""
@@ -57,10 +57,10 @@ class Marker(Protocol):
 
 @runtime_checkable
 class Closing(Protocol):
-    """A detector that has something in progress."""
+    """A detector with work or connections to end."""
 
     async def close(self) -> None:
-        """End it."""
+        """End its work."""
 
 
 AnyDetector = Detector | DetectorOfRequests | AwaitedDetector | Watch | Marker

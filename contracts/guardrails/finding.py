@@ -12,10 +12,10 @@ IN_DEFINITION: Final = "tool_definition"  # among a verdict's kinds: where what 
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
-    """Something found in a text: where, in characters of the plain text, and what kind of thing it is.
+    """Something found in a text: its position, in characters of the plain text, and its kind.
 
-    `start` and `end` of 0: the text as a whole, of which nothing can be cut out; it is blocked where it was to be
-    redacted. `score` is how sure the finder is, 0 to 1, where it says so.
+    `start` and `end` of 0: the text as a whole, which cannot be redacted, so it is blocked instead. `score` is the
+    detector's confidence, 0 to 1, if it reports one.
     """
 
     start: int
@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_whole(self) -> bool:
-        """Return whether the text as a whole is meant."""
+        """Return whether the finding concerns the text as a whole."""
         return self.end == 0
 
 
@@ -45,7 +45,7 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The request that the texts are of. `at_ns` is Unix time; `address` and `user_agent` are the caller's."""
+    """The request that the texts belong to. `at_ns` is Unix time; `address` and `user_agent` are the caller's."""
 
     request_id: bytes = b""
     tenant: str = ""
@@ -57,11 +57,11 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str = ""
     at_ns: int = 0
     wants_logprobs: bool = False
-    output_limit: int | None = None  # tokens that were asked for, of one choice
+    output_limit: int | None = None  # requested maximum tokens of one choice
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """What one stage found on one side of a request, and what was done about it."""
+    """What one stage found on one side of a request, and the action taken."""
 
     stage: str
     detector: str
@@ -74,7 +74,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """Return this as records hold it: `output/cards/redact:card=2`; a dry run's begins with `dry:`."""
+        """Return the text for records: `output/cards/redact:card=2`; a dry run's starts with `dry:`."""
         head = "dry:" if self.is_dry_run else ""
         return f"{head}{self.direction}/{self.stage}/{self.action}:{'+'.join(self.kinds)}={self.count}"
 
@@ -82,7 +82,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 def verdict_of(
     stage: str, detector: str, direction: Side, action: Action, findings: "list[Finding]", *, is_dry_run: bool
 ) -> Verdict:
-    """Sum a stage's findings up. There is at least one."""
+    """Summarise a stage's findings. There is at least one."""
     scores = [finding.score for finding in findings if finding.score is not None]
     if all(finding.is_remark for finding in findings):
         action = "flag"
@@ -91,7 +91,7 @@ def verdict_of(
 
 
 def joined(verdicts: "list[Verdict]") -> list[Verdict]:
-    """Return one verdict for each stage and side, in the order in which they came first."""
+    """Return one verdict for each stage and side, in the order of their first occurrence."""
     found: dict[tuple[str, Side, Action, bool], Verdict] = {}
     for one in verdicts:
         key = (one.stage, one.direction, one.action, one.is_dry_run)
@@ -109,7 +109,7 @@ def joined(verdicts: "list[Verdict]") -> list[Verdict]:
 
 
 class VerdictFields(msgspec.Struct, frozen=True):
-    """A verdict as it is read back from a record."""
+    """A verdict as read back from a record."""
 
     stage: str
     direction: str
@@ -120,7 +120,7 @@ class VerdictFields(msgspec.Struct, frozen=True):
 
 
 def read_verdict(text: str) -> VerdictFields | None:
-    """Read what `Verdict.text` wrote; `None` on anything else."""
+    """Parse a text written by `Verdict.text`; `None` if it is anything else."""
     is_dry_run = text.startswith("dry:")
     place, colon, found = text.removeprefix("dry:").partition(":")
     kinds, equals, count = found.rpartition("=")

@@ -1,7 +1,7 @@
-"""Letters that pass for ASCII ones: pairs from Unicode's confusables (UTS #39, version 17), by script.
+"""Letters that look like ASCII ones: pairs from Unicode's confusables (UTS #39, version 17), by script.
 
-Where only the capital is listed there as alike (Cyrillic "В"), the small letter goes with it: who writes to deceive
-uses both. Digits of other scripts and compatibility forms are not here: `unicodedata` knows them.
+If only the capital is listed there as similar (Cyrillic "В"), the small letter is included too: attackers use both.
+Digits of other scripts and compatibility forms are not here: `unicodedata` has them.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
-"""Stretches of a text that do not overlap: found by halves, so that many of them cost little each."""
+"""Non-overlapping ranges of a text, found by binary search, so that many of them cost little each."""
 
 from bisect import bisect_right
 
 
 class Places:
-    """What is taken of one text."""
+    """The claimed ranges of one text."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -13,12 +13,12 @@ class Places:
         self._ends: list[int] = []
 
     def is_free(self, start: int, end: int) -> bool:
-        """Return whether nothing of a stretch is taken."""
+        """Return whether no part of a range is claimed."""
         after = bisect_right(self._ends, start)
         return after == len(self._starts) or self._starts[after] >= end
 
     def holds(self, start: int, end: int) -> bool:
-        """Return whether one that is taken holds all of a stretch, which is not empty."""
+        """Return whether one claimed range contains all of a non-empty range."""
         after = bisect_right(self._ends, start)
         return after < len(self._starts) and self._starts[after] <= start and end <= self._ends[after]
 

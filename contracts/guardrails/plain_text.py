@@ -1,6 +1,7 @@
-"""Text as a reader takes it, rather than as it is written: so that nothing is hidden from a detector by other letters.
+"""Text as a reader perceives it, rather than as it is encoded: so that other letters hide nothing from a detector.
 
-Each character is taken by itself, so what is plain of two texts is plain of both together. Case and blanks stay.
+Each character is converted separately, so the plain form of two joined texts is the joined plain form. Case and spaces
+stay.
 """
 
 import unicodedata
@@ -9,18 +10,18 @@ from typing import Final
 
 from contracts.guardrails.look_alikes import LOOK_ALIKES
 
-_UNSEEN: Final = frozenset(("Mn", "Me", "Cf"))  # marks that combine, and what formats: zero-width, bidi, soft hyphens
-_FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")  # letters of Hangul that show nothing
+_UNSEEN: Final = frozenset(("Mn", "Me", "Cf"))  # combining marks; formatting: zero-width, bidi, soft hyphens
+_FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")  # invisible letters of Hangul
 _BLANKS: Final = frozenset(("Zs", "Zl", "Zp"))
 _BRAILLE_BLANK: Final = "\u2800"
-_TAGS: Final = 0xE0000  # and the ASCII character that each stands for: read by models, and shown by nothing
-# Letters in circles, squares and flags that have no compatibility form: the first of 26.
+_TAGS: Final = 0xE0000  # plus the ASCII character that each stands for: models read them, and nothing shows them
+# Letters in circles, squares and flags without a compatibility form: the first of 26.
 _ALPHABETS: Final = (0x1F150, 0x1F170, 0x1F1E6)
-_MOST_KEPT: Final = 20_000  # characters whose form is remembered
+_MOST_KEPT: Final = 20_000  # cached characters
 
 
 class _Forms(dict[int, str]):
-    """The plain form of every character, found out when it is first met."""
+    """The plain form of every character, computed at its first use."""
 
     def __missing__(self, point: int) -> str:
         form = _form(point)
@@ -36,7 +37,7 @@ def _form(point: int) -> str:
     if _TAGS + 0x20 <= point < _TAGS + 0x7F:
         return chr(point - _TAGS)
     if 0xD800 <= point < 0xE000:
-        return "\ufffd"  # half of a pair: nothing can encode it
+        return "\ufffd"  # half of a surrogate pair: nothing can encode it
     return "".join(map(_plain, unicodedata.normalize("NFKD", chr(point))))
 
 
@@ -57,17 +58,19 @@ _FORMS: Final = _Forms({point: chr(point) for point in range(128)})
 
 
 def plain_text(text: str) -> str:
-    """Return a text with compatibility forms, marks, look-alikes and foreign digits as the ASCII that they stand for.
+    """Return a text with compatibility forms, marks, look-alikes and foreign digits replaced by the ASCII they stand
+    for.
 
-    What shows nothing is left out, all blanks but tabs and line ends are one character, and an ASCII text is itself.
+    Invisible characters are removed, all white space except tabs and line ends becomes one kind of space, and an ASCII
+    text is unchanged.
     """
     return text if text.isascii() else text.translate(_FORMS)
 
 
 def original_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return where in a text that lies which is from `start` to `end` of its plain form (`end` exclusive, not empty).
+    """Return the range in a text whose plain form is from `start` to `end` (`end` exclusive, not empty).
 
-    Characters that show nothing belong to what they stand within.
+    Invisible characters within the range belong to it.
     """
     if text.isascii():
         return start, end
@@ -83,7 +86,7 @@ def original_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def original_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return what `original_span` gives for each of several, in one walk through the text."""
+    """Return the result of `original_span` for several ranges, in one pass through the text."""
     if text.isascii():
         return list(spans)
     origins = [place for place, character in enumerate(text) for _ in _FORMS[ord(character)]]

@@ -1,4 +1,4 @@
-"""How the gateway gets OAuth access tokens for an MCP server, and the tokens that it keeps."""
+"""How the gateway obtains OAuth access tokens for an MCP server, and the tokens that it stores."""
 
 import hashlib
 import re
@@ -21,7 +21,8 @@ _MAX_SCOPE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class OAuthSpec:
-    """What is public about the gateway as an OAuth client of one server. The secrets are the server's credentials.
+    """The public part of the gateway's registration as an OAuth client of one server. The secrets are in the server's
+    credentials.
 
     If neither `issuer` nor `token_url` is given, the server's own metadata name the authorization server.
     """
@@ -29,7 +30,7 @@ class OAuthSpec:
     client_id: str
     scope: str = ""
     issuer: str = ""  # of the authorization server
-    token_url: str = ""  # its token endpoint, if its metadata are not to be read
+    token_url: str = ""  # its token endpoint, if its metadata should not be read
     resource: str = ""  # empty: as the server's metadata name it, else the server's url
 
     def __post_init__(self) -> None:
@@ -66,15 +67,15 @@ class OAuthSpec:
 
 
 class AccessGrant(msgspec.Struct, frozen=True):
-    """An access token and when it ends, in Unix seconds; `None` if the authorization server did not say."""
+    """An access token and its expiry, in Unix seconds; `None` if the authorization server did not state it."""
 
     access_token: str
-    renew_at: float | None = None  # from then on another is asked for, while this one still holds
+    renew_at: float | None = None  # from then on a new one is requested, while this one is still valid
     expires_at: float | None = None
-    refresh_token: str = ""  # that goes with it; empty without one
-    seed: str = ""  # of the configured refresh token that all this came from
+    refresh_token: str = ""  # issued with it; empty: none
+    seed: str = ""  # identifies the configured refresh token that all this came from
 
 
 def seed_of(refresh_token: str) -> str:
-    """Return 32 hexadecimal digits by which a configured refresh token is known without being shown."""
+    """Return 32 hexadecimal digits that identify a configured refresh token without revealing it."""
     return hashlib.sha256(refresh_token.encode()).hexdigest()[:32]

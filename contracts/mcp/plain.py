@@ -1,4 +1,4 @@
-"""MCP servers and tool rules from plain data, as the YAML file and the control database hold them."""
+"""MCP servers and tool rules from plain data, as in the YAML file and the control database."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -91,7 +91,7 @@ def mcp_server_of(name: str, rules: Mapping[str, Any]) -> McpServerSpec:
 
 
 def oauth_credentials(client_secret: str, refresh_token: str) -> dict[str, str]:
-    """Return the references of OAuth's secrets as a server's settings have them, without empty ones."""
+    """Return the references of OAuth's secrets in the form of a server's settings, without empty ones."""
     given = {CLIENT_SECRET: client_secret, REFRESH_TOKEN: refresh_token}
     return {name: reference for name, reference in given.items() if reference}
 

@@ -1,4 +1,4 @@
-"""MCP servers, the terms of their tools, and the rules that say who may use which tool."""
+"""MCP servers, the settings of their tools, and the rules that state who may use which tool."""
 
 import re
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from contracts.mcp.oauth import CLIENT_SECRET, REFRESH_TOKEN, OAuthSpec
 
 Access = Literal["allow", "deny"]
 
-SEPARATOR: Final = "__"  # between a server's name and a tool's, in the name that clients see
+SEPARATOR: Final = "__"  # between the names of a server and a tool, in the name that clients see
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 MAX_TIMEOUT_SECONDS: Final = 3600.0
 DEFAULT_RESULT_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_CONCURRENT: Final = 64
 MAX_SERVERS: Final = 500
-MAX_TERMS: Final = 500  # of one server
+MAX_TERMS: Final = 500  # per server
 MAX_RULES: Final = 10_000
-MAX_PATTERNS: Final = 200  # of one rule
-MAX_PINS: Final = 1000  # of one server
+MAX_PATTERNS: Final = 200  # per rule
+MAX_PINS: Final = 1000  # per server
 
-STDIO: Final = "stdio:"  # begins the url of a server whose program a tool host starts; its name there follows
-SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
+STDIO: Final = "stdio:"  # prefix of the url of a server whose program a tool host starts; its name there follows
+SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # without "_": the first "__" ends it
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
@@ -33,19 +33,19 @@ _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
 
 
 def full_name(server: str, tool: str) -> str:
-    """Return the name that clients of the gateway call a tool by."""
+    """Return the name by which the gateway's clients call a tool."""
     return f"{server}{SEPARATOR}{tool}"
 
 
 def is_tool_name(name: str, servers: Mapping[str, object]) -> bool:
-    """Return whether a name is that of a tool of one of these servers, whether or not the server has the tool."""
+    """Return whether a name is a tool name of one of these servers, whether or not the tool exists."""
     server, separator, tool = name.partition(SEPARATOR)
     return bool(separator and tool) and server in servers
 
 
 @dataclass(frozen=True, slots=True)
 class ToolTerms:
-    """What holds for the tools of one server whose names match. `None`: what the server says."""
+    """Settings for the tools of one server whose names match. `None`: the server's."""
 
     match: str
     price_pico_usd: int | None = None  # per call
@@ -53,7 +53,7 @@ class ToolTerms:
     max_result_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on a pattern or bound that cannot stand."""
+        """Raise ConfigurationError on an invalid pattern or bound."""
         _check_pattern(self.match, "match")
         _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
 
@@ -71,7 +71,7 @@ class McpServerSpec:
     url: str = ""  # http://..., https://..., or stdio:NAME of a tool host's program
     key_ref: str = ""  # "env:NAME", "file:PATH" or "stored:NAME", sent as a bearer token
     settings: Mapping[str, object] = field(default_factory=dict)
-    oauth: OAuthSpec | None = None  # how access tokens are got; the secrets for it are `settings["credentials"]`
+    oauth: OAuthSpec | None = None  # how access tokens are obtained; their secrets are in `settings["credentials"]`
     default: Access = "allow"
     price_pico_usd: int | None = None  # per call; none: unpriced
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -105,7 +105,9 @@ class McpServerSpec:
             )
         self._check_pins(about)
         if len(self.tools) > MAX_TERMS:
-            raise ConfigurationError(f"it has {len(self.tools)} entries in tools; {MAX_TERMS} is the most", about=about)
+            raise ConfigurationError(
+                f"it has {len(self.tools)} entries in tools; the maximum is {MAX_TERMS}", about=about
+            )
         try:
             _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
         except ConfigurationError as error:
@@ -137,7 +139,7 @@ class McpServerSpec:
             )
         if self.settings:
             raise ConfigurationError(
-                "a program of a tool host takes no headers and no tls; set what it needs in the tool host's file",
+                "a program of a tool host has no headers and no tls; configure it in the tool host's file",
                 about=about,
                 param=next(iter(self.settings)),
             )
@@ -150,12 +152,14 @@ class McpServerSpec:
 
     def _check_oauth(self, about: str) -> None:
         if self.is_stdio:
-            raise ConfigurationError("a program of a tool host takes no oauth", about=about, param="oauth")
+            raise ConfigurationError("a program of a tool host has no oauth", about=about, param="oauth")
         headers = self.settings.get("headers")
         names = {str(name).lower() for name in headers} if isinstance(headers, Mapping) else set()
         if self.key_ref or "authorization" in names:
             raise ConfigurationError(
-                "oauth brings the access token: leave out key and the header authorization", about=about, param="oauth"
+                "oauth supplies the access token: leave out key and the header authorization",
+                about=about,
+                param="oauth",
             )
         for name in (CLIENT_SECRET, REFRESH_TOKEN):
             reference = self.credential(name)
@@ -171,7 +175,7 @@ class McpServerSpec:
             )
 
     def terms_of(self, tool: str) -> ToolTerms:
-        """Return what holds for a tool, by the server's own name for it, with nothing left open but the price."""
+        """Return the settings of a tool, by the server's own name for it, complete except for the price."""
         found = next((terms for terms in self.tools if fnmatchcase(tool, terms.match)), None)
         own = ToolTerms("*", self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
         if found is None:
@@ -185,7 +189,7 @@ class McpServerSpec:
 
     @property
     def longest_timeout_seconds(self) -> float:
-        """Return the longest time that any of its tools may take."""
+        """Return the longest timeout of any of its tools."""
         return max([self.timeout_seconds, *(terms.timeout_seconds or 0.0 for terms in self.tools)])
 
 
@@ -217,7 +221,7 @@ class ToolRule:
             raise ConfigurationError(f"effect is allow or deny, not {self.effect!r}", about=about, param="effect")
         if not 1 <= len(self.tools) <= MAX_PATTERNS:
             raise ConfigurationError(
-                f"it has {len(self.tools)} patterns in tools; give 1 to {MAX_PATTERNS}", about=about, param="tools"
+                f"it has {len(self.tools)} patterns in tools; use 1 to {MAX_PATTERNS}", about=about, param="tools"
             )
         if (self.team or self.project or self.key) and not self.tenant:
             raise ConfigurationError("a team, project or key needs its tenant", about=about, param="tenant")
@@ -225,7 +229,7 @@ class ToolRule:
             _check_pattern(pattern, "tools")
 
     def covers(self, who: Identity) -> bool:
-        """Return whether it is about a caller."""
+        """Return whether it applies to a caller."""
         return (
             (not self.tenant or self.tenant == who.tenant)
             and (not self.team or self.team == who.team)
@@ -234,12 +238,14 @@ class ToolRule:
         )
 
     def matches(self, name: str) -> bool:
-        """Return whether it is about a tool, by its full name."""
+        """Return whether it applies to a tool, by its full name."""
         return any(fnmatchcase(name, pattern) for pattern in self.tools)
 
 
 class ToolAccess:
-    """Which tools one caller may use: a rule that denies goes before one that allows, and that before the default."""
+    """The tools that one caller may use: a denying rule takes precedence over an allowing one, and that over the
+    default.
+    """
 
     def __init__(self, rules: tuple[ToolRule, ...], who: Identity) -> None:
         covering = [rule for rule in rules if rule.covers(who)]

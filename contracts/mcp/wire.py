@@ -1,7 +1,7 @@
-"""The Model Context Protocol in the revisions that the gateway speaks on both sides.
+"""The Model Context Protocol in the revisions that the gateway supports on both sides.
 
-"Modern" is revision 2026-07-28, whose requests each carry their version and the client's capabilities. "Legacy" are
-the revisions before it, which begin with an `initialize` handshake and may have a session.
+"Modern" is revision 2026-07-28, in which each request states its version and the client's capabilities. "Legacy" are
+the revisions before it, which start with an `initialize` handshake and may have a session.
 """
 
 import base64
@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 MODERN: Final = "2026-07-28"
-LEGACY: Final = ("2025-11-25", "2025-06-18", "2025-03-26")  # the newest first
+LEGACY: Final = ("2025-11-25", "2025-06-18", "2025-03-26")  # newest first
 VERSIONS: Final = (MODERN, *LEGACY)
-VERSION_WITHOUT_HEADER: Final = "2025-03-26"  # of a client that names none
+VERSION_WITHOUT_HEADER: Final = "2025-03-26"  # of a client that states none
 
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY: Final = "io.modelcontextprotocol/clientInfo"
@@ -44,7 +44,7 @@ class RpcError(msgspec.Struct, frozen=True):
 
 
 class RpcMessage(msgspec.Struct, frozen=True):
-    """A JSON-RPC message of any kind. `result` and `params` are left as they came."""
+    """A JSON-RPC message of any kind. `result` and `params` stay unparsed."""
 
     id: int | str | None | msgspec.UnsetType = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
@@ -54,14 +54,14 @@ class RpcMessage(msgspec.Struct, frozen=True):
 
 
 def header_value(text: str) -> str:
-    """Return a text as an `Mcp-*` header carries it: as it is, or in Base64 if a header cannot hold it."""
+    """Encode a text for an `Mcp-*` header: unchanged, or in Base64 if a header cannot contain it."""
     if _PLAIN_VALUE.fullmatch(text) and not _CODED_VALUE.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def read_header_value(value: str) -> str | None:
-    """Return the text that an `Mcp-*` header carries; `None` if it is malformed."""
+    """Decode the text of an `Mcp-*` header; `None` if it is malformed."""
     coded = _CODED_VALUE.fullmatch(value)
     if coded is None:
         return value if _PLAIN_VALUE.fullmatch(value) else None
@@ -72,7 +72,7 @@ def read_header_value(value: str) -> str | None:
 
 
 def parameter_text(value: object) -> str | None:
-    """Return an argument as a header carries it; `None` if it is of a kind that no header carries."""
+    """Return an argument as header text; `None` if its type cannot be sent in a header."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | str) else None

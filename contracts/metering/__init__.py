@@ -1,1 +1,1 @@
-"""Token usage: disjoint leaves, and the forms in which providers report them."""
+"""Token usage: disjoint leaves, and the formats in which providers report them."""

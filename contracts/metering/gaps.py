@@ -1,4 +1,4 @@
-"""Gaps between tokens: counted in units of 10 us, and packed for a record."""
+"""Gaps between tokens: in units of 10 us, and packed for a record."""
 
 import sys
 from array import array
@@ -22,9 +22,9 @@ def gap_units(gap_ns: int) -> int:
 
 
 def gaps_between(times_ns: list[int]) -> list[int]:
-    """Return the gaps between moments that follow each other, each as `gap_units` has it."""
+    """Return the gaps between consecutive times, each converted by `gap_units`."""
     first = times_ns[0]
-    if times_ns.count(first) == len(times_ns):  # as one step of an engine makes them
+    if times_ns.count(first) == len(times_ns):  # as for tokens of one engine step
         return [0] * (len(times_ns) - 1)
     gaps = [(later - earlier + _HALF_UNIT_NS) // GAP_UNIT_NS for earlier, later in pairwise(times_ns)]
     if min(gaps) >= 0 and max(gaps) <= MAX_GAP_UNITS:
@@ -39,7 +39,7 @@ def pack_gaps(gaps: list[int]) -> bytes:
     """
     try:
         units = array("I", gaps)
-    except OverflowError:  # gaps that were joined may together exceed what each alone was clamped to
+    except OverflowError:  # joined gaps may exceed the maximum to which each was clamped
         units = array("I", [min(max(gap, 0), MAX_GAP_UNITS) for gap in gaps])
     if sys.byteorder == "big":
         units.byteswap()
@@ -47,7 +47,7 @@ def pack_gaps(gaps: list[int]) -> bytes:
 
 
 def unpack_gaps(packed: bytes) -> list[int]:
-    """Return the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord on a broken length."""
+    """Return the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord if the length is invalid."""
     check_gaps(packed)
     units = array("I", packed)
     if sys.byteorder == "big":
@@ -56,6 +56,6 @@ def unpack_gaps(packed: bytes) -> list[int]:
 
 
 def check_gaps(gaps: bytes) -> None:
-    """Raise InvalidRecord if packed gaps have a broken length."""
+    """Raise InvalidRecord if packed gaps have an invalid length."""
     if len(gaps) % _GAP_BYTES:
         raise InvalidRecord(f"packed gaps have {len(gaps)} bytes; they must be a multiple of {_GAP_BYTES}")

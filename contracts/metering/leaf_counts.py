@@ -1,4 +1,4 @@
-"""Whether the counts of a usage can be: looked at for every one that is made, and so compiled apart from its struct."""
+"""Validates the counts of a usage: called for every one, and so compiled separately from its struct."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
 
 
 def check_counts(usage: msgspec.Struct) -> None:
-    """Raise InvalidUsage if a leaf's count is one that no column holds."""
+    """Raise InvalidUsage if a leaf's count does not fit into its column."""
     for place, count in enumerate(astuple(usage)):
         if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
             leaf = usage.__struct_fields__[place]

@@ -1,8 +1,7 @@
 """A lower bound of a text's tokens, without the model's tokenizer.
 
-Tokenizers split at white space before they do anything else, so no token reaches from one word into the next: a text
-has at least as many tokens as words. Only words with a letter or a digit count, because one token may hold a line of
-punctuation with its line breaks.
+Tokenizers first split at white space, so no token spans two words: a text has at least as many tokens as words. Only
+words with a letter or a digit count, because one token may contain a line of punctuation with its line breaks.
 """
 
 import re
@@ -26,14 +25,14 @@ _calls: Final = msgspec.json.Decoder(list[_Call])
 
 
 def least_tokens(text: str) -> int:
-    """Return the fewest tokens that a text which is not empty can hold: its words, and at least one."""
+    """Return the minimum tokens of a non-empty text: its words, and at least one."""
     if text.find(" ", 1, -1) < 0 and text.find("\n", 1, -1) < 0:
         return 1
     return len(_WORD.findall(text)) or 1
 
 
 def least_call_tokens(calls: bytes) -> int:
-    """Return the fewest tokens that a chunk's tool calls can hold, by the words of their arguments."""
+    """Return the minimum tokens of a chunk's tool calls, by the words of their arguments."""
     try:
         found = _calls.decode(calls)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -43,7 +42,7 @@ def least_call_tokens(calls: bytes) -> int:
 
 
 def first_words(text: str, words: int) -> str:
-    """Return the beginning of a text that holds no more words than this, as `least_tokens` counts them."""
+    """Return the start of a text with at most this many words, counted as in `least_tokens`."""
     if words <= 0:
         return ""
     for number, word in enumerate(_WORD.finditer(text), 1):

@@ -1,4 +1,4 @@
-"""Usage as APIs that pass through report it: what is decoded of their usage objects."""
+"""Usage as reported by APIs that are passed through: the decoded parts of their usage objects."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ class ThinkingDetails(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessagesUsage(msgspec.Struct, frozen=True, gc=False):
-    """Anthropic's `usage`: three disjoint kinds of input, and output with its thinking inside."""
+    """Anthropic's `usage`: three disjoint kinds of input, and output including its thinking."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -47,7 +47,7 @@ class ModalityCount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class GeminiUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """Google's `usageMetadata`: cached tokens are among the prompt's, thoughts stand beside the candidates."""
+    """Google's `usageMetadata`: cached tokens are part of the prompt's, thoughts are separate from the candidates."""
 
     prompt_token_count: int | None = None
     cached_content_token_count: int | None = None

@@ -1,4 +1,4 @@
-"""Usage as Anthropic's Messages API and OpenAI's Responses API report it, taken apart into leaves."""
+"""Usage as Anthropic's Messages API and OpenAI's Responses API report it, split into leaves."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ NOTHING_STATED: Final = MessagesUsage()
 
 
 def updated_usage(stated: MessagesUsage, later: MessagesUsage) -> MessagesUsage:
-    """Return a usage with what a later event of the stream states of it."""
+    """Return a usage updated with what a later event of the stream reports."""
     if stated is NOTHING_STATED:
         return later
     said = {name: value for name in stated.__struct_fields__ if (value := getattr(later, name)) is not None}
@@ -25,10 +25,10 @@ def updated_usage(stated: MessagesUsage, later: MessagesUsage) -> MessagesUsage:
 
 
 def usage_from_messages(reported: MessagesUsage) -> Usage:
-    """Return the leaves. Raise InvalidUsage on counts that no column can hold.
+    """Return the leaves. Raise InvalidUsage if a count does not fit into a column.
 
-    Example: input 10, creation 5 of which 2 for an hour, output 7 with 3 of thinking -> input_text 10,
-    cache_write_5m 3, cache_write_1h 2, output_text 4, output_reasoning 3.
+    Example: input 10, creation 5 of which 2 for an hour, output 7 with 3 of thinking -> input_text 10, cache_write_5m
+    3, cache_write_1h 2, output_text 4, output_reasoning 3.
     """
     written = reported.cache_creation_input_tokens
     lives = reported.cache_creation
@@ -52,7 +52,7 @@ def usage_from_messages(reported: MessagesUsage) -> Usage:
 
 
 def usage_from_responses(reported: ResponsesUsage) -> Usage:
-    """Return the leaves. Raise InvalidUsage if no truthful count adds up so."""
+    """Return the leaves. Raise InvalidUsage if the counts contradict each other."""
     given, made = reported.input_tokens_details, reported.output_tokens_details
     return usage_from_openai(
         OpenAIUsage(
@@ -70,7 +70,7 @@ def usage_from_responses(reported: ResponsesUsage) -> Usage:
 
 
 def usage_from_gemini(reported: GeminiUsage) -> Usage:
-    """Return the leaves. Raise InvalidUsage on counts that no column can hold.
+    """Return the leaves. Raise InvalidUsage if a count does not fit into a column.
 
     Example: prompt 100 of which 60 are cached and 30 of an image, candidates 7, thoughts 3 -> input_text 10,
     input_image 30, cache_read_text 60, output_text 7, output_reasoning 3.

@@ -1,4 +1,4 @@
-"""Usage in OpenAI's words: totals that include their parts, taken apart into leaves and put together again."""
+"""Usage in OpenAI's format: totals that include their parts, split into leaves and summed again."""
 
 from typing import Final, cast
 
@@ -11,25 +11,29 @@ _PLAIN_FIELDS: Final = 3
 _UNCOUNTED_FIELDS: Final = 4  # the last ones
 assert OpenAIUsage.__struct_fields__[-_UNCOUNTED_FIELDS:] == ("service_tier", "speed", "cost", "cost_in_usd_ticks")
 assert OpenAIUsage.__struct_fields__[:_PLAIN_FIELDS] == ("prompt_tokens", "completion_tokens", "total_tokens")
-_fields_of: Final = msgspec.structs.astuple  # under its own name: every answer's way leads through it
+_fields_of: Final = msgspec.structs.astuple  # a local name is faster: every answer passes here
 _NO_PROMPT_DETAILS = PromptTokensDetails()
 _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
 
 def usage_from_openai(reported: OpenAIUsage) -> Usage:
-    """Split OpenAI's overlapping totals into leaves. Raises InvalidUsage if no truthful count adds up so.
+    """Split OpenAI's overlapping totals into leaves. Raises InvalidUsage if the counts contradict each other.
 
-    Input. `audio_tokens` and `image_tokens` say what the prompt was, `cached_tokens` and `cache_write_tokens` where it
-    came from or went, so one token may be in both. Which of them were, this API does not say: cached and written tokens
-    are taken as text as far as the text reaches, then as audio, then as images (which, once cached, have no leaf of
-    their own and stay with the cached text). No token is counted twice, and the leaves sum to the total. Output. Some
-    providers report reasoning outside `completion_tokens`, and it shows in `total_tokens` only: what that exceeds
-    prompt and completion by is reasoning, and must equal `reasoning_tokens` where those are reported. Anthropic's
-    names. `cache_read_input_tokens` and `cache_creation_input_tokens` are parts of `prompt_tokens` as well, unless they
-    cannot be: where all parts together exceed it, or where `total_tokens` has them once more, those that only stand
-    under these names are added to it. Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60.
-    Prompt 100, cached 60, audio 50 -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5,
-    total 20 -> output_text 5, output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
+    Input: `audio_tokens` and `image_tokens` state what the prompt was, `cached_tokens` and `cache_write_tokens` where
+    it came from or went, so one token may be in both. This API does not say which tokens were: cached and written
+    tokens are assumed to be text as far as the text suffices, then audio, then images (which have no cached leaf and
+    stay with the cached text). No token is counted twice, and the leaves sum to the total.
+
+    Output: some providers report reasoning outside `completion_tokens`, and it appears only in `total_tokens`: its
+    excess over prompt and completion is reasoning, and must equal `reasoning_tokens` if those are reported.
+
+    Anthropic's names: `cache_read_input_tokens` and `cache_creation_input_tokens` are parts of `prompt_tokens` as well,
+    unless that is impossible: if all parts together exceed it, or `total_tokens` contains them in addition, those
+    reported only under these names are added to it.
+
+    Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60. Prompt 100, cached 60, audio 50 ->
+    cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5, total 20 -> output_text 5,
+    output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
     """
     plain = _plain_usage(cast("tuple[object, ...]", _fields_of(reported)))
     if plain is not None:
@@ -56,7 +60,7 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
 
 
 def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
-    """Return the usage where a report's fields are two counts and their sum and nothing besides, as nearly all are."""
+    """Return the usage if a report contains only two counts and their sum, as almost all do."""
     whole, made, total = fields[0], fields[1], fields[2]
     if not isinstance(whole, int) or not isinstance(made, int) or not isinstance(total, int) or total != whole + made:
         return None
@@ -67,11 +71,11 @@ def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
 
 
 def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
-    """Put what is said of the cache in Anthropic's words into OpenAI's breakdown."""
+    """Move what is reported of the cache under Anthropic's names into OpenAI's breakdown."""
     details = reported.prompt_tokens_details or _NO_PROMPT_DETAILS
     read, written = details.cached_tokens, details.cache_write_tokens
     written = details.cache_creation_tokens if written is None else written
-    beside = 0  # what only Anthropic's names say
+    beside = 0  # reported only under Anthropic's names
     if reported.cache_read_input_tokens and not read:
         read = reported.cache_read_input_tokens
         beside += read
@@ -93,9 +97,9 @@ def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
 
 
 def _prompt_with(reported: OpenAIUsage, beside: int, cached: int) -> tuple[int | None, int | None]:
-    """Return the prompt's and the total tokens, with cached ones added where the prompt does not count them yet.
+    """Return the prompt's and the total tokens, adding cached ones if the prompt does not include them yet.
 
-    `beside`: tokens that only Anthropic's names report. `cached`: all that went through the cache.
+    `beside`: tokens reported only under Anthropic's names. `cached`: all that went through the cache.
     """
     prompt, total = reported.prompt_tokens, reported.total_tokens
     if beside and prompt is not None:
@@ -105,7 +109,7 @@ def _prompt_with(reported: OpenAIUsage, beside: int, cached: int) -> tuple[int |
 
 
 def _with_one_write(details: PromptTokensDetails) -> tuple[PromptTokensDetails, int | None]:
-    """Return the breakdown with the cache's writes under one name, and how many of them are kept for an hour."""
+    """Return the breakdown with the cache's writes under one name, and how many of them are cached for an hour."""
     written, lives = details.cache_write_tokens, details.cache_creation_token_details
     written = details.cache_creation_tokens if written is None else written
     long_lived = lives.ephemeral_1h_input_tokens if lives is not None else None
@@ -121,7 +125,7 @@ def _prompt_leaves(total: int | None, parts: PromptTokensDetails, long_lived: in
     cached_audio: int | None = None
     text: int | None = None
     if total is not None:
-        # Each of the two ways to divide the prompt must fit into it; what together they exceed it by is in both.
+        # Each of the two divisions of the prompt must fit into it; their joint excess is in both.
         through_cache = total - _remainder_of("prompt_tokens", total, cached, written)
         spoken_or_seen = total - _remainder_of("prompt_tokens", total, audio, image)
         text = total - through_cache - spoken_or_seen
@@ -145,7 +149,7 @@ def _prompt_leaves(total: int | None, parts: PromptTokensDetails, long_lived: in
 
 
 def _reasoning_outside(reported: OpenAIUsage, reasoning: int | None) -> int:
-    """Return how many reasoning tokens stand beside `completion_tokens` rather than in them."""
+    """Return how many reasoning tokens are outside `completion_tokens`."""
     prompt, completion, total = reported.prompt_tokens, reported.completion_tokens, reported.total_tokens
     if prompt is None or completion is None or total is None or total <= prompt + completion:
         return 0
@@ -171,7 +175,7 @@ def _remainder_of(name: str, total: int, *parts: int | None) -> int:
 def openai_usage(usage: Usage) -> dict[str, object]:
     """Render leaves as OpenAI's `usage` object: totals that include their parts.
 
-    Unknown totals are rendered as 0, which the protocol's integer fields demand; the record keeps `None`.
+    Unknown totals are rendered as 0, because the protocol requires integers; the record keeps `None`.
     """
     prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
     cached = usage.cache_read_tokens

@@ -1,4 +1,4 @@
-"""The two counts that are all there is to most usage: text in, and text out."""
+"""The two counts that most usage consists of: text in, and text out."""
 
 from typing import Final, cast
 
@@ -8,11 +8,11 @@ from contracts.metering.usage import LEAVES, Usage
 
 _IN: Final = LEAVES.index("input_text")
 _OUT: Final = LEAVES.index("output_text")
-_fields_of: Final = astuple  # under its own name: every answer's way leads through it
+_fields_of: Final = astuple  # a local name is faster: every answer passes here
 
 
 def plain_counts(usage: Usage) -> tuple[int, int] | None:
-    """Return the text input and the visible output where these two are all that was reported, as mostly they are."""
+    """Return the text input and the visible output if only these two were reported, as usual; else `None`."""
     leaves = cast("tuple[int | None, ...]", _fields_of(usage))
     tokens_in, tokens_out = leaves[_IN], leaves[_OUT]
     if tokens_in is None or tokens_out is None:

@@ -1,8 +1,8 @@
-"""Usage in disjoint leaves: each token stands in exactly one, and `None` means not reported, never zero.
+"""Usage in disjoint leaves: each token is in exactly one, and `None` means not reported, never zero.
 
-Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
-once, here, so that no later sum can count a token twice. What is sold by another unit than tokens has a leaf for each
-unit. A new kind is a word of `Leaf`, a row of `KINDS` and a field of `Usage`, each the last of its list.
+Providers report totals with overlapping parts ("prompt_tokens, of which cached"). These are split once, here, so that
+no later sum can count a token twice. Usage sold by another unit than tokens has a leaf for each unit. A new kind is a
+word of `Leaf`, a row of `KINDS` and a field of `Usage`, each at the end of its list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,8 +38,9 @@ Group = Literal["input", "cache_read", "cache_write", "output", "unit"]
 
 
 class UsageKind(NamedTuple):
-    """What one kind of usage is. `medium` is what its tokens stand for, empty if it counts no tokens; `title` is its
-    name in reports."""
+    """One kind of usage. `medium` is what its tokens represent, empty if it counts no tokens; `title` is its name in
+    reports.
+    """
 
     group: Group
     medium: str
@@ -80,18 +81,18 @@ OUTPUT_LEAVES: Final = leaves_of("output")
 TOKEN_LEAVES: Final = INPUT_LEAVES + OUTPUT_LEAVES
 MEDIA_LEAVES: Final[tuple[Leaf, ...]] = tuple(leaf for leaf in TOKEN_LEAVES if KINDS[leaf].medium != "text")
 UNIT_LEAVES: Final = leaves_of("unit")
-MEDIA: Final = tuple(dict.fromkeys(KINDS[leaf].medium for leaf in MEDIA_LEAVES))  # that are told apart from text
+MEDIA: Final = tuple(dict.fromkeys(KINDS[leaf].medium for leaf in MEDIA_LEAVES))  # distinguished from text
 
 
 def leaf_of(group: str, medium: str) -> Leaf | None:
-    """Return the kind of a medium's tokens in a group; `None` if they are counted with its text."""
+    """Return the kind of a medium's tokens in a group; `None` if they are counted as its text."""
     return next((leaf for leaf, kind in KINDS.items() if (kind.group, kind.medium) == (group, medium)), None)
 
 
 def counted_as(leaf: Leaf) -> Leaf:
-    """Return the kind that includes this one in a count that does not tell them apart: text of its group, or itself.
+    """Return the kind that includes this one in a count without the distinction: text of its group, or itself.
 
-    What is written to a cache, and units, are never counted as something else.
+    Cache writes and units are never counted as another kind.
     """
     group = KINDS[leaf].group
     return (None if group == "cache_write" else leaf_of(group, "text")) or leaf
@@ -119,19 +120,19 @@ def column_of(leaf: Leaf) -> str:
 
 
 def sum_in_sql(leaves: Iterable[Leaf]) -> str:
-    """Return the SQL expression that adds up these leaves' columns of a row, those not reported as 0."""
+    """Return the SQL expression that sums these leaves' columns of a row; unreported ones count as 0."""
     return " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in leaves)
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Usage of one request. Fields are disjoint.
 
-    Packed, the fields are an array within records, journals and the engine wire: a new one is appended, whatever its
-    kind, and none ever moves.
+    Packed, the fields are an array in records, journals and the engine wire protocol: a new field is appended, whatever
+    its kind, and none ever moves.
 
-    `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
-    output. Not tokens are `images` (generated), `milliseconds` (of audio input), `characters` (of speech) and
-    `requests` (of an operation priced per request). A leaf that was not reported is `None`; reported as none is 0.
+    `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible output.
+    Not tokens are `images` (generated), `milliseconds` (of audio input), `characters` (of speech) and `requests` (of an
+    operation priced per request). A leaf that was not reported is `None`; one reported as none is 0.
     """
 
     input_text: int | None = None
@@ -154,13 +155,13 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def input_tokens(self) -> int | None:
-        """Sum the input leaves; `None` when no input leaf is known."""
+        """Sum the input leaves; `None` if no input leaf is known."""
         counts = _INPUTS(astuple(self))
         return None if counts == _NO_INPUTS else sum(filter(None, counts))
 
     @property
     def output_tokens(self) -> int | None:
-        """Sum the output leaves; `None` when no output leaf is known."""
+        """Sum the output leaves; `None` if no output leaf is known."""
         counts = _OUTPUTS(astuple(self))
         return None if counts == _NO_OUTPUTS else sum(filter(None, counts))
 
@@ -176,12 +177,12 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def has_units(self) -> bool:
-        """Return whether anything that is not a token was counted."""
+        """Return whether any unit other than tokens was counted."""
         return _UNITS(astuple(self)) != _NO_UNITS
 
     @property
     def total_tokens(self) -> int | None:
-        """Sum the leaves of tokens; `None` when none is known."""
+        """Sum the leaves of tokens; `None` if none is known."""
         counts = _TOKENS(astuple(self))
         return None if counts == _NO_TOKENS else sum(filter(None, counts))
 
@@ -192,12 +193,12 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def cache_read_tokens(self) -> int | None:
-        """Sum the input read from a cache; `None` when it was not reported."""
+        """Sum the input read from a cache; `None` if it was not reported."""
         return reduce(_add, _READ(astuple(self)))
 
     @property
     def cache_write_tokens(self) -> int | None:
-        """Sum the input written to a cache, for however long; `None` when it was not reported."""
+        """Sum the input written to a cache, for any duration; `None` if it was not reported."""
         return reduce(_add, _WRITTEN(astuple(self)))
 
     def reported(self) -> dict[Leaf, int]:
@@ -205,7 +206,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return {leaf: count for leaf, count in zip(LEAVES, astuple(self), strict=True) if count is not None}
 
     def plus(self, other: Self) -> "Usage":
-        """Add leaf by leaf. A leaf is `None` only where both sides are: a known part is never lost."""
+        """Add leaf by leaf. A leaf is `None` only if both are: a known part is never lost."""
         return Usage(*map(_add, astuple(self), astuple(other)))
 
 
@@ -221,7 +222,7 @@ def _add(left: int | None, right: int | None) -> int | None:
 
 
 class CacheCreation(msgspec.Struct, frozen=True, gc=False):
-    """Anthropic's breakdown of what was written to the prompt cache, by how long it is kept."""
+    """Anthropic's breakdown of prompt cache writes, by how long they are cached."""
 
     ephemeral_5m_input_tokens: int | None = None
     ephemeral_1h_input_tokens: int | None = None
@@ -249,11 +250,11 @@ class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
-    """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire.
+    """The `usage` object of OpenAI's chat, completion and embedding APIs, as sent.
 
-    The fields from `cache_creation_input_tokens` on are Anthropic's, which gateways to its models (LiteLLM) put beside
-    OpenAI's. The last four count nothing: the service tier that answered, and what the provider says that the request
-    cost it (OpenRouter in USD, xAI in ticks of 10^-10 USD).
+    The fields from `cache_creation_input_tokens` on are Anthropic's, which gateways to its models (LiteLLM) add to
+    OpenAI's. The last four are not counts: the service tier that answered, and the cost that the provider reports
+    (OpenRouter in USD, xAI in ticks of 10^-10 USD).
     """
 
     prompt_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""Batches of requests: what an application asked for, how far it has come, and what became of each line."""
+"""Batches of requests: what an application asked for, the progress, and the result of each line."""
 
 from typing import Final, Literal
 
@@ -16,12 +16,12 @@ BatchEnd = Literal["completed", "failed", "expired", "cancelled"]
 WINDOW: Final = "24h"
 WINDOW_SECONDS: Final = 86_400
 MAX_LINES: Final = 50_000
-# States in which a gateway has something to do.
+# States in which a gateway has work to do.
 LIVE_STATES: Final[tuple[BatchState, ...]] = ("validating", "in_progress", "finalizing", "cancelling")
 
 
 class LeaseLost(Unavailable):
-    """Another gateway has taken the batch over: what this one still does for it must not be kept."""
+    """Another gateway has taken the batch over: this one's further results must not be stored."""
 
     code = "batch_taken_over"
 
@@ -36,14 +36,14 @@ class BatchFault(msgspec.Struct, frozen=True):
 
 
 class Payer(msgspec.Struct, frozen=True):
-    """The key that pays for a batch: by its digest at the time, and by its id, which outlives a rotation."""
+    """The key that pays for a batch: its digest at the time, and its id, which outlives a rotation."""
 
     digest: bytes
     key_id: str
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A gateway's hold on a batch, until a moment (Unix nanoseconds)."""
+    """A gateway's lease on a batch, until a time (Unix nanoseconds)."""
 
     owner: str = ""
     until_ns: int = 0
@@ -53,7 +53,7 @@ NO_LEASE: Final = Lease()
 
 
 class BatchUsage(msgspec.Struct, frozen=True):
-    """Tokens as the answers reported them."""
+    """Tokens as reported by the answers."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -71,41 +71,41 @@ class BatchUsage(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A batch. Times are Unix seconds, `None` if that has not happened."""
+    """A batch. Times are Unix seconds, `None` if the event has not happened."""
 
     id: str
     owner: Owner
     payer: Payer
-    endpoint: str  # the path that its lines are for: "/v1/chat/completions"
+    endpoint: str  # the path of its lines: "/v1/chat/completions"
     input_file_id: str
     created_unix: int
     expires_unix: int
     state: BatchState = "validating"
     metadata: dict[str, str] | None = None
-    tags: str = ""  # of its requests, as the header has them
+    tags: str = ""  # of its requests, in the header's format
     output_expires_after_seconds: int | None = None
     in_progress_unix: int | None = None
     finalizing_unix: int | None = None
-    ended_unix: int | None = None  # completed, failed, expired or cancelled, as `state` says
+    ended_unix: int | None = None  # completed, failed, expired or cancelled, as in `state`
     cancelling_unix: int | None = None
     total: int = 0
     completed: int = 0
     failed: int = 0
-    model: str = ""  # where all lines name the same one
+    model: str = ""  # if all lines name the same one
     faults: tuple[BatchFault, ...] = ()
     usage: BatchUsage = BatchUsage()
     output_file_id: str | None = None
     error_file_id: str | None = None
-    outcome: BatchEnd | None = None  # decided, and perhaps not written yet
+    outcome: BatchEnd | None = None  # decided, but perhaps not written yet
 
     @property
     def is_live(self) -> bool:
-        """Return whether it has yet to come to its end."""
+        """Return whether it has not ended yet."""
         return self.state in LIVE_STATES
 
     @property
     def waiting(self) -> int:
-        """Return how many of its lines have no outcome yet."""
+        """Return how many of its lines have no result yet."""
         return self.total - self.completed - self.failed
 
 
@@ -118,7 +118,7 @@ class NewLine(msgspec.Struct, frozen=True):
 
 
 class LineOutcome(msgspec.Struct, frozen=True):
-    """What became of a line: the JSON that stands for it in the output file, or in the error file."""
+    """The result of a line: its JSON in the output file, or in the error file."""
 
     number: int
     result: bytes

@@ -1,4 +1,4 @@
-"""Files that applications keep at the gateway."""
+"""Files that applications store at the gateway."""
 
 from typing import Final, Literal
 
@@ -8,11 +8,11 @@ from contracts.access.owner import Owner
 
 FilePurpose = Literal["batch", "batch_output"]
 
-PIECE_BYTES: Final = 1 << 20  # contents are kept and read in pieces of this size, the last one shorter
+PIECE_BYTES: Final = 1 << 20  # contents are stored and read in pieces of this size; the last one is shorter
 
 
 class StoredFile(msgspec.Struct, frozen=True):
-    """A file without its content. Times are Unix seconds; `expires_unix` is `None` if it is kept until deleted."""
+    """A file without its content. Times are Unix seconds; `expires_unix` is `None` if it never expires."""
 
     id: str
     owner: Owner
@@ -24,7 +24,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class FileBounds(msgspec.Struct, frozen=True):
-    """How much one tenant may keep in files."""
+    """How much one tenant may store in files."""
 
     max_bytes: int
     max_count: int

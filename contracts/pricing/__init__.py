@@ -1,1 +1,1 @@
-"""Money, price cards, rates, and why a request has the cost that it has."""
+"""Money, price cards, rates, and the state of a request's price."""

@@ -1,6 +1,6 @@
-"""Entries of the books: what a correction adds to or takes from the recorded cost of a group of requests.
+"""Entries of the books: what a correction adds to or subtracts from the recorded cost of a group of requests.
 
-A request's record never changes. Its cost is what was recorded when it ended, and the sum of the entries booked since.
+A request's record never changes. Its cost is what was recorded when it ended, plus the sum of the entries booked since.
 """
 
 import hashlib
@@ -9,30 +9,30 @@ from datetime import datetime
 from operator import add, neg, sub
 from typing import Final, Literal, NamedTuple
 
-# `rerate`: the difference between a card's price and the recorded one. `credit`: money given back or asked for beside
-# the price, on an invoice that was issued; it has a credit note and is not taken back. `reversal` undoes a rerate,
+# `rerate`: the difference between a card's price and the recorded one. `credit`: an amount returned or charged in
+# addition to the price, on an issued invoice; it has a credit note and cannot be reversed. `reversal` undoes a rerate,
 # entry by entry.
 AdjustmentKind = Literal["rerate", "reversal", "credit", "credit_reversal"]
 ADJUSTMENT_KINDS: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal", "credit", "credit_reversal")
-# Of these the price of usage is made; credits stand beside it.
+# These change the price of usage; credits are separate.
 OF_PRICE: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal")
 REVERSAL_OF: Final[dict[AdjustmentKind, AdjustmentKind]] = {"rerate": "reversal"}
-# Only what is booked counts. A proposal waits for another person.
+# Only booked entries count. A proposal waits for another person.
 AdjustmentState = Literal["proposed", "booked", "rejected"]
 ADJUSTMENT_STATES: Final[tuple[AdjustmentState, ...]] = ("proposed", "booked", "rejected")
 
 # A month of a tenant. A closed one is frozen in an invoice.
 PeriodState = Literal["draft", "review", "closed"]
 PERIOD_STATES: Final[tuple[PeriodState, ...]] = ("draft", "review", "closed")
-# A cancellation takes a whole invoice back, as its month is reopened.
+# A cancellation takes a whole invoice back because its month is reopened.
 DocumentKind = Literal["invoice", "credit_note", "cancellation"]
 DOCUMENT_KINDS: Final[tuple[DocumentKind, ...]] = ("invoice", "credit_note", "cancellation")
 
 
 class EntryGroup(NamedTuple):
-    """The requests that an entry is about: one payer, model and price as recorded, on one day.
+    """The requests of an entry: one payer, model and recorded price, on one day.
 
-    `used_at` is the middle of the day in the tenant's calendar, or of a credit the hour in which it was booked.
+    `used_at` is the middle of the day in the tenant's calendar, or for a credit the hour in which it was booked.
     """
 
     tenant: str
@@ -46,10 +46,10 @@ class EntryGroup(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What an entry changes: a debit (above 0) or credit (below 0) in pico-USD, and the counts of what has no price.
+    """What an entry changes: a debit (above 0) or credit (below 0) in pico-USD, and the counts of unpriced usage.
 
     Counts are differences, below 0 if requests got a price that had none. `estimated_pico_usd` is the part of the
-    amount whose tokens were counted by estimate.
+    amount whose tokens are estimates.
     """
 
     amount_pico_usd: int = 0
@@ -65,7 +65,7 @@ class Effect(NamedTuple):
         return Effect._make(map(add, self, other))
 
     def __sub__(self, other: "Effect") -> "Effect":
-        """Remove another effect."""
+        """Subtract another effect."""
         return Effect._make(map(sub, self, other))
 
     def __neg__(self) -> "Effect":
@@ -83,7 +83,7 @@ EFFECT_FIELDS: Final = Effect._fields
 class Entry(NamedTuple):
     """One line of an adjustment. `requests` is how many requests the group had when it was computed.
 
-    `period` is the month of the tenant's calendar that it is billed in, such as "2026-11".
+    `period` is the month of the tenant's calendar in which it is billed, such as "2026-11".
     """
 
     group: EntryGroup
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
 
 
 def entries_digest(entries: Iterable[Entry]) -> str:
-    """Return a SHA-256 over entries in their order: what was previewed and what is booked are the same if it is."""
+    """Return a SHA-256 over ordered entries: if it is equal, what was previewed is what is booked."""
     digest = hashlib.sha256()
     for entry in entries:
         group = (*entry.group[:-1], entry.group.used_at.isoformat())

@@ -13,11 +13,11 @@ FailureCharge = Literal["free", "estimate"]
 
 
 class FailureBilling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The charge for each kind of failure. Tokens that have come are always charged.
+    """The charge for each kind of failure. Tokens that have arrived are always charged.
 
     `on_error`: the server answered with an error status that may follow work on the prompt (5xx, 400, 409, 413, 415,
-    422). `on_timeout`: it was silent for too long. `on_break`: it closed the connection or sent what cannot be read.
-    `on_cancel`: the client left, or another target answered first.
+    422). `on_timeout`: it did not answer in time. `on_break`: it closed the connection or sent something unreadable.
+    `on_cancel`: the client disconnected, or another target answered first.
     """
 
     on_error: FailureCharge = "free"

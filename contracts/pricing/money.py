@@ -1,7 +1,7 @@
-"""Money as integers: one pico-USD is 10^-12 USD. At rest it is Decimal(18, 12), in code it is `int` pico-USD.
+"""Money as integers: one pico-USD is 10^-12 USD. Stored as Decimal(18, 12), in code `int` pico-USD.
 
-A price of 1 USD per million tokens is 1,000,000 pico-USD per token; real prices such as
-18.75 nano-USD per token need the pico grain, and no price needs a finer one.
+A price of 1 USD per million tokens is 1,000,000 pico-USD per token; real prices such as 18.75 nano-USD per token need
+this resolution, and no price needs a finer one.
 """
 
 from decimal import Context, Decimal, Inexact
@@ -9,11 +9,11 @@ from typing import Final
 
 PICO_USD_PER_USD = 10**12
 PICO_USD_PER_TOKEN_AT_ONE_USD_PER_MTOK = 10**6
-# What Decimal(18, 12) holds: six digits before the point.
+# The maximum of Decimal(18, 12): six digits before the point.
 MAX_PICO_USD = 10**18 - 1
 
-_MAX_DIGITS_BEFORE_POINT: Final = 18  # far beyond any sum of money; "1e999999" would take seconds to write out
-_EXACT: Final = Context(prec=60, traps=[Inexact])  # raises where the caller's own context might round
+_MAX_DIGITS_BEFORE_POINT: Final = 18  # far beyond any amount of money; "1e999999" would take seconds to write out
+_EXACT: Final = Context(prec=60, traps=[Inexact])  # raises an error where the caller's own context might round
 
 
 def pico_usd(amount_usd: Decimal) -> int:
@@ -47,7 +47,7 @@ def pico_usd_per_token(usd_per_mtok: Decimal) -> int:
 
 
 def _whole_multiple(amount: Decimal, units: int) -> int | None:
-    """Multiply exactly; `None` if the product is not a whole number. Raises ValueError on what is not an amount."""
+    """Multiply exactly; `None` if the product is not an integer. Raises ValueError if the amount is invalid."""
     if not amount.is_finite():
         raise ValueError(f"an amount must be a finite number of USD, not {amount}")
     if amount and amount.adjusted() >= _MAX_DIGITS_BEFORE_POINT:

@@ -1,4 +1,4 @@
-"""Why a request has the cost that it has: one of six states, the same in metrics (here) and in the store's SQL.
+"""The state of a request's price: one of six, the same in metrics (here) and in the store's SQL.
 
 The SQL is the column `price_state` of `requests` (migration 0035); a test compares both on random requests.
 """
@@ -11,7 +11,7 @@ from contracts.recording.records import RequestRecord
 
 PriceState = Literal["rejected", "failed", "priced", "partly_unpriced", "unknown_usage", "unpriced"]
 
-# What used something, and has no amount for all of it.
+# States with usage, but without an amount for all of it.
 WITHOUT_PRICE: Final[tuple[PriceState, ...]] = ("unpriced", "unknown_usage")
 
 

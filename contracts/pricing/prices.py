@@ -1,9 +1,9 @@
 """Dated price cards, standard cost cards, and the pure function that prices usage with either.
 
-A card is immutable and carries a version; the version is written on every row it priced, so a bill can be
-recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token; those of other units are kept
-the same way (`unit_prices.py`). A card may have prices for service tiers (`flex`, `priority`, ...), as for batches and
-kinds of images: what they priced names its version with the tier behind it, such as `#batch`.
+A card is immutable and has a version; the version is written on every row that it priced, so a bill can be recomputed
+later. Prices are USD per million tokens, stored as integer pico-USD per token; prices of other units are stored the
+same way (`unit_prices.py`). A card may have prices for service tiers (`flex`, `priority`, ...), including batches and
+kinds of images: rows priced with them name the version followed by the tier, such as `#batch`.
 """
 
 from bisect import bisect_right
@@ -31,31 +31,31 @@ from contracts.pricing.service_tiers import (
     tier_name,
 )
 
-# "free": the request failed in a way that costs nothing. "unknown_usage": there is a price, but nobody knows what was
-# used. "unpriced": no card holds, or the card prices nothing of what was used. Where it prices some kinds of tokens the
-# cost is theirs, the basis is the card's, and the record names the other kinds in `unpriced_leaves`.
+# "free": the request failed in a way that costs nothing. "unknown_usage": there is a price, but the usage is unknown.
+# "unpriced": no card is valid, or the card prices nothing of what was used. If it prices some kinds of tokens, the cost
+# is theirs, the basis is the card's, and the record names the other kinds in `unpriced_leaves`.
 CostBasis = Literal["price_card", "standard_card", "unpriced", "free", "unknown_usage"]
 
-# What a leaf costs when a card has no price of its own for it: the price of the leaf it is a kind of.
-# Cached input is NOT here for price cards: a provider without a cache price does not sell it at full price
-# by our guess; it is unpriced and visible. Reasoning is billed as output by every provider we know of.
+# The price of a leaf without its own price on a card: that of the leaf that it is a kind of. Cached input is NOT here
+# for price cards: we do not assume that a provider without a cache price sells it at full price; it is unpriced and
+# visible. All known providers bill reasoning as output.
 _PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
 
-BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of a card that names no first moment
+BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of a card without a start
 _LONG_AGO_NS: Final = -(1 << 100)
 _FAR_OFF_NS: Final = 1 << 100
-TIER_MARK: Final = "#"  # between a card's version and the service tier, on what the tier's prices priced
+TIER_MARK: Final = "#"  # between a card's version and the service tier, on rows that the tier's prices priced
 BATCH_MARK: Final = TIER_MARK + BATCH
-# gen_ai.operation.name: these have no output tokens
+# values of gen_ai.operation.name without output tokens
 INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings", "rerank", "score"})
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False):
-    """What usage costs under one card, in pico-USD.
+    """The cost of usage under one card, in pico-USD.
 
     `total_pico_usd` is the sum of `parts`; `None` if nothing that was used has a price: unknown is not zero. `unpriced`
     names the used leaves without a price, which are not in the sum. `parts` includes `request` for a fee per request.
-    `tier` is the service tier it was priced as, also where that has no price; empty: the standard one.
+    `tier` is the service tier it was priced at, even if that has no price; empty: the standard one.
     """
 
     total_pico_usd: int | None
@@ -67,7 +67,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
 
 
 class Card(Protocol):
-    """What `cost_of` asks of a card."""
+    """The part of a card that `cost_of` uses."""
 
     @property
     def version(self) -> str: ...
@@ -78,13 +78,13 @@ class Card(Protocol):
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
         """Return pico-USD per token, or `None` if the card does not price this leaf.
 
-        `input_tokens` is the whole request's input, `None` if it is not known.
+        `input_tokens` is the whole request's input, `None` if it is unknown.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Prices that hold for the whole request once its input exceeds `above_input_tokens` (a cliff)."""
+    """Prices that apply to the whole request once its input exceeds `above_input_tokens` (a cliff)."""
 
     above_input_tokens: int
     rates: Mapping[Leaf, int]
@@ -100,8 +100,8 @@ class PriceCard:
     """What a model costs by list price or contract, from `valid_from` until `valid_to` (exclusive, UTC).
 
     `rates` are pico-USD per token by leaf. `tiers` override them above their thresholds. `service_tiers`, of the card
-    and of its tiers, hold in place of these for what is served at that tier, such as "flex" or (for what a batch asks)
-    "batch"; a leaf that is not among them keeps its own. "*" stands for all tiers that are not named.
+    and of its tiers, replace these for requests served at that tier, such as "flex" or (for requests of a batch)
+    "batch"; a leaf that is missing there keeps its price. "*" means all tiers that are not named.
     """
 
     model: str
@@ -111,9 +111,9 @@ class PriceCard:
     valid_to: datetime | None = None
     tiers: tuple[Tier, ...] = ()
     request_pico_usd: int = 0
-    provider: str = ""  # empty: holds for every provider
-    tenant: str = ""  # empty: holds for every tenant
-    region: str = ""  # of the targets whose answers it prices; empty: of every region
+    provider: str = ""  # empty: valid for every provider
+    tenant: str = ""  # empty: valid for every tenant
+    region: str = ""  # of the targets whose answers it prices; empty: every region
     service_tiers: Mapping[str, Mapping[Leaf, int]] = field(default_factory=dict)
     basis: CostBasis = field(default="price_card", init=False)
 
@@ -133,9 +133,9 @@ class PriceCard:
         object.__setattr__(self, "tiers", tuple(sorted(self.tiers, key=lambda tier: -tier.above_input_tokens)))
 
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
-        """Return pico-USD per token of a leaf for a request of this many input tokens.
+        """Return pico-USD per token of a leaf for a request with this many input tokens.
 
-        `None` also where tiers price the leaf and the input is not known: any tier would be a guess.
+        `None` also if tiers price the leaf and the input is unknown: any tier would be a guess.
         """
         for tier in self.tiers:  # highest threshold first
             if leaf not in tier.rates:
@@ -148,14 +148,14 @@ class PriceCard:
 
     @property
     def tier_names(self) -> frozenset[str]:
-        """Return the service tiers that have prices of their own, here or above a threshold."""
+        """Return the service tiers with their own prices, here or above a threshold."""
         return frozenset(self.service_tiers).union(*(tier.service_tiers for tier in self.tiers))
 
     def at_tier(self, name: str) -> "PriceCard | None":
-        """Return the card that prices what is served at a service tier; `None` if the tier has no price.
+        """Return the card that prices requests served at a service tier; `None` if the tier has no price.
 
-        Batches, and kinds of images, are priced at the standard price if the card has none for them. An empty name is
-        the standard tier.
+        Batches, and kinds of images, have the standard price if the card has none for them. An empty name is the
+        standard tier.
         """
         named = self.tier_names
         if name.startswith(VARIANT_MARK):
@@ -177,16 +177,16 @@ class PriceCard:
         )
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Return whether the card holds at this moment (UTC)."""
+        """Return whether the card is valid at this time (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
 @dataclass(frozen=True, slots=True)
 class StandardCostCard:
-    """What a model of our own costs per token by standard: set by the operator or fitted from GPU cost.
+    """The standard cost per token of a self-hosted model: set by the operator or fitted to GPU cost.
 
-    Three rates, in pico-USD per token: uncached input, cached input, output. The batch rates hold in place of these
-    for what a batch asks; `None` keeps the rate it has.
+    Three rates, in pico-USD per token: uncached input, cached input, output. The batch rates replace them for requests
+    of a batch; `None`: the standard rate applies.
     """
 
     model: str
@@ -222,12 +222,12 @@ class StandardCostCard:
 
     @property
     def tier_names(self) -> frozenset[str]:
-        """Return the service tiers that have prices of their own: only batches can."""
+        """Return the service tiers with their own prices: only batches can have them."""
         own = (self.batch_input_rate, self.batch_cached_input_rate, self.batch_output_rate)
         return frozenset() if own == (None, None, None) else frozenset((BATCH,))
 
     def at_tier(self, name: str) -> "StandardCostCard":
-        """Return the card that prices what is served at a service tier: a model of our own has none but batches."""
+        """Return the card that prices requests served at a service tier: a self-hosted model has none but batches."""
         if name != BATCH:
             return self
         rates = (self.batch_input_rate, self.batch_cached_input_rate, self.batch_output_rate)
@@ -249,7 +249,7 @@ class StandardCostCard:
         )
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Return whether the card holds at this moment (UTC)."""
+        """Return whether the card is valid at this time (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
@@ -319,10 +319,10 @@ def cost_of(usage: Usage, card: Card) -> Cost:
 
 
 def missing_prices(unpriced: Sequence[Leaf], priced: Sequence[Leaf], *, has_fee: bool) -> tuple[Leaf, ...]:
-    """Return which of the used leaves without a price lack one.
+    """Return the used leaves without a price that should have one.
 
-    Units and tokens measure the same work twice, and a card sells it by one of them, or by the request: what it does
-    not sell by lacks no price.
+    Units and tokens measure the same work twice, and a card sells it by one of them, or by the request: a unit that it
+    does not sell by lacks no price.
     """
     by_units = any(leaf in UNIT_LEAVES for leaf in priced)
     by_tokens = any(leaf not in UNIT_LEAVES for leaf in priced)
@@ -349,21 +349,21 @@ def card_of_version(version: str, cards: Mapping[str, AnyCard]) -> AnyCard | Non
 
 
 def tier_of_version(version: str) -> str:
-    """Return the service tier that a record's price version names, as far as its last mark says."""
+    """Return the service tier in a record's price version, as far as its last mark shows it."""
     return version.rpartition(TIER_MARK)[2] if TIER_MARK in version else ""
 
 
 def is_billable(usage: Usage, operation: str) -> bool:
-    """Return whether all of a request's usage is known: half a usage would give half a price, which looks like a whole.
+    """Return whether all of a request's usage is known: partial usage would give a partial price that looks complete.
 
-    `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input. What is counted in
-    units needs no tokens.
+    `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input. Usage counted in units
+    needs no tokens.
     """
     return usage.has_units or (usage.has_input and (usage.has_output or operation in INPUT_ONLY_OPERATIONS))
 
 
 def bill(usage: Usage, operation: str, card: Card | None) -> Cost:
-    """Price one request's whole usage; `UNPRICED` where it is only half known or no card holds."""
+    """Price one request's whole usage; `UNPRICED` if it is only partly known or no card is valid."""
     if card is None:
         return UNPRICED
     plain = plain_counts(usage)
@@ -373,7 +373,7 @@ def bill(usage: Usage, operation: str, card: Card | None) -> Cost:
 
 
 def _plain_cost(tokens_in: int, tokens_out: int, usage: Usage, card: Card) -> Cost:
-    """Price text in and text out, as `cost_of` does."""
+    """Price text input and text output, as `cost_of` does."""
     input_rate, output_rate = card.rate("input_text", tokens_in), card.rate("output_text", tokens_in)
     if input_rate is None or output_rate is None:
         return cost_of(usage, card)
@@ -385,9 +385,9 @@ def _plain_cost(tokens_in: int, tokens_out: int, usage: Usage, card: Card) -> Co
 class PriceBook:
     """All cards, found by model, tenant, provider, region and time.
 
-    A tenant's own card goes before the general one; of either, the provider's own before the one for any provider; of
-    these, the one for the target's region before the one for any region.
-    Raises ConfigurationError if two cards have one version, or hold at once for the same.
+    A tenant's own card precedes the general one; of these, the provider's own precedes the one for any provider; of
+    these, the one for the target's region precedes the one for any region. Raises ConfigurationError if two cards have
+    one version, or are valid at once for the same.
     """
 
     def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
@@ -397,7 +397,7 @@ class PriceBook:
         for card in cards:
             if card.version in versions:
                 raise ConfigurationError(
-                    f"two cards have the version {card.version!r}; rows of usage name a card by its version alone, "
+                    f"two cards have the version {card.version!r}; usage rows identify a card by its version alone: "
                     "give each its own"
                 )
             if card.version.endswith(BATCH_MARK):
@@ -424,7 +424,7 @@ class PriceBook:
         return [card for cards_of_one in self._cards.values() for card in cards_of_one]
 
     def unchanged_around(self, unix_ns: int) -> tuple[int, int]:
-        """Return the stretch of time around a moment in which no card begins or ends: from, and until without."""
+        """Return the period around a time in which no card starts or ends: start, and exclusive end."""
         place = bisect_right(self._changes_ns, unix_ns)
         return (
             self._changes_ns[place - 1] if place else _LONG_AGO_NS,
@@ -434,9 +434,9 @@ class PriceBook:
     def card_for(
         self, model: str, tenant: str, moment: datetime, provider: str = "", region: str = ""
     ) -> AnyCard | None:
-        """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free.
+        """Find the card valid at a time (UTC), or `None`: the usage is then unpriced, not free.
 
-        `region` is the target's; empty: not known, which only cards for any region price.
+        `region` is the target's; empty: unknown, which only cards for any region price.
         """
         for owner in (tenant, "") if tenant else ("",):
             for seller in (provider, "") if provider else ("",):
@@ -456,9 +456,9 @@ def _check_disjoint(cards: list[AnyCard]) -> None:
         if earlier.valid_to is not None and earlier.valid_to <= later.valid_from:
             continue
         both = f"price cards {earlier.version!r} and {later.version!r} of model {earlier.model!r} overlap"
-        if earlier.valid_from == later.valid_from:  # no end of the first could come before the second begins
+        if earlier.valid_from == later.valid_from:  # no end of the first could come before the start of the second
             raise ConfigurationError(
-                f"{both}: both begin at {later.valid_from.isoformat()}; remove one of them or let it begin later, "
+                f"{both}: both start at {later.valid_from.isoformat()}; remove one of them or let it start later, "
                 "after the other's valid_to"
             )
         raise ConfigurationError(f"{both}; end the first with valid_to <= {later.valid_from.isoformat()}")
@@ -466,7 +466,7 @@ def _check_disjoint(cards: list[AnyCard]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NewPrice:
-    """A price card as people write it: USD per million tokens by usage leaf, tiers above a number of input tokens."""
+    """A price card as written by people: USD per million tokens by usage leaf, tiers above a number of input tokens."""
 
     model: str
     version: str
@@ -513,7 +513,7 @@ def price_card(new: NewPrice) -> PriceCard:
 def _by_tier(
     version: str, tiers: Mapping[str, Mapping[Leaf, Decimal]], batch: Mapping[Leaf, Decimal]
 ) -> dict[str, Mapping[Leaf, int]]:
-    """Build the rates by service tier. A tier without rates of its own asks the card's; batches then need no tier."""
+    """Build the rates by service tier. A tier without its own rates uses the card's; batches then need no tier."""
     found: dict[str, Mapping[Leaf, int]] = {name: _rates(version, rates) for name, rates in tiers.items()}
     if batch:
         found[BATCH] = _rates(version, batch)

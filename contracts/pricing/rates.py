@@ -1,6 +1,7 @@
-"""Dated rates that costs are computed with: what a GPU's hour costs, what a currency is worth, a tenant's terms.
+"""Dated rates for computing costs: the cost of a GPU hour, the value of a currency, a tenant's terms (discount,
+minimum).
 
-Like price cards they are immutable and versioned; one ends, and the next begins. Money is integer pico-USD.
+Like price cards they are immutable and versioned; one ends, and the next starts. Money is integer pico-USD.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ _WATTS_PER_KILOWATT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What all rates have. `subject` is a GPU's model or UUID, a currency's ISO 4217 code or a tenant."""
+    """The common fields of all rates. `subject` is a GPU's model or UUID, a currency's ISO 4217 code or a tenant."""
 
     version: str
     subject: str
@@ -29,16 +30,16 @@ class Rate:
     valid_to: datetime | None
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Return whether the rate holds at this moment (UTC)."""
+        """Return whether the rate is valid at this time (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRate(Rate):
-    """What one GPU's hour costs: hardware or rent, power, and a share of what stands around it.
+    """The cost of one GPU hour: hardware or rent, power, and a share of overhead.
 
-    An empty subject holds for every GPU without a rate of its own. `power_watts` draw `usd_per_kwh` times the power
-    usage effectiveness of the room; `overhead_usd_per_hour` is the share of network, racks and people.
+    An empty subject applies to every GPU without its own rate. `power_watts` cost `usd_per_kwh` times the power usage
+    effectiveness of the room; `overhead_usd_per_hour` is the share of network, racks and staff.
     """
 
     ownership: Ownership
@@ -50,7 +51,7 @@ class GpuRate(Rate):
 
     @property
     def pico_usd_per_hour(self) -> int:
-        """Return the whole rate, rounded to a pico-USD."""
+        """Return the total rate, rounded to a pico-USD."""
         power = self.power_watts / _WATTS_PER_KILOWATT * self.usd_per_kwh * self.power_usage_effectiveness
         whole = self.usd_per_hour + power + self.overhead_usd_per_hour
         return pico_usd(whole.quantize(Decimal("1e-12"), ROUND_HALF_EVEN))
@@ -58,16 +59,16 @@ class GpuRate(Rate):
 
 @dataclass(frozen=True, slots=True)
 class CurrencyRate(Rate):
-    """How many units of a currency one USD is."""
+    """The exchange rate of a currency, in units per USD."""
 
     units_per_usd: Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms(Rate):
-    """What a tenant's monthly invoice does with the price of its usage, in this order.
+    """A tenant's invoice terms, applied to the price of its usage in this order.
 
-    `percent` is taken off (-10) or put on (15) everything; the first `free_usd` are free; what then is below
+    `percent` is subtracted from (-10) or added to (15) everything; the first `free_usd` are free; a remainder below
     `committed_usd` is raised to it.
     """
 
@@ -105,7 +106,9 @@ def rate_of(
     valid_from: datetime,
     valid_to: datetime | None = None,
 ) -> AnyRate:
-    """Build a rate from what was written: numbers as decimal text. Raises ConfigurationError naming what is wrong."""
+    """Build a rate from its written values: numbers as decimal text. Raises ConfigurationError naming the field at
+    fault.
+    """
     if kind not in RATE_KINDS:
         raise ConfigurationError(f"{kind!r} is not a kind of rate; choose one of {', '.join(RATE_KINDS)}")
     known = kind
@@ -155,7 +158,7 @@ def _check_validity(version: str, valid_from: datetime, valid_to: datetime | Non
 
 
 class RateBook:
-    """All rates, found by subject and time. Raises ConfigurationError if two of one subject hold at once."""
+    """All rates, found by subject and time. Raises ConfigurationError if two of one subject are valid at once."""
 
     def __init__(self, rates: Iterable[AnyRate] = ()) -> None:
         self._rates: dict[tuple[type[Rate], str], list[AnyRate]] = {}
@@ -171,8 +174,9 @@ class RateBook:
                     )
 
     def gpu(self, moment: datetime, *subjects: str, or_any: bool = True) -> GpuRate | None:
-        """Find a GPU's rate: of the first of `subjects` (UUID, then model) that has one, else the one for every GPU,
-        where that is to hold as well."""
+        """Find a GPU's rate: that of the first of `subjects` (UUID, then model) that has one, else, with `or_any`, the
+        one for every GPU.
+        """
         for subject in (*(subject for subject in subjects if subject), *(("",) if or_any else ())):
             found = self._valid(GpuRate, subject, moment)
             if isinstance(found, GpuRate):
@@ -180,24 +184,24 @@ class RateBook:
         return None
 
     def currency(self, moment: datetime, code: str) -> CurrencyRate | None:
-        """Find what a currency is worth at a moment; USD always is."""
+        """Find the exchange rate of a currency at a time; USD always has one."""
         if code == "USD":
             return CurrencyRate("", "USD", moment, None, Decimal(1))
         found = self._valid(CurrencyRate, code, moment)
         return found if isinstance(found, CurrencyRate) else None
 
     def terms(self, moment: datetime, tenant: str) -> BillingTerms | None:
-        """Find a tenant's terms at a moment."""
+        """Find a tenant's terms at a time."""
         found = self._valid(BillingTerms, tenant, moment)
         return found if isinstance(found, BillingTerms) else None
 
     def all_terms(self, moment: datetime) -> list[BillingTerms]:
-        """Return the terms that hold at a moment, by tenant."""
+        """Return the terms that are valid at a time, by tenant."""
         found = [self.terms(moment, subject) for kind, subject in self._rates if kind is BillingTerms]
         return sorted((terms for terms in found if terms is not None), key=lambda terms: terms.subject)
 
     def changes(self) -> list[datetime]:
-        """Return every moment at which a rate begins or ends, in order."""
+        """Return every time at which a rate starts or ends, in order."""
         rates = [rate for of_one in self._rates.values() for rate in of_one]
         return sorted({at for rate in rates for at in (rate.valid_from, rate.valid_to) if at is not None})
 

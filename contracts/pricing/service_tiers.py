@@ -4,19 +4,19 @@ import re
 from collections.abc import Container
 from typing import Final
 
-BATCH: Final = "batch"  # the service tier of what a batch asks
+BATCH: Final = "batch"  # the service tier of requests in a batch
 ANY_TIER: Final = "*"  # in a price card's service tiers: those that it does not name
-UNDECIDED: Final = "auto"  # the provider chooses, and its answer says what it chose
-UNKNOWN_TIER: Final = "unknown"  # stands for what is not a name; nothing but ANY_TIER prices it
+UNDECIDED: Final = "auto"  # the provider chooses, and its answer states the choice
+UNKNOWN_TIER: Final = "unknown"  # replaces an invalid name; only ANY_TIER prices it
 MAX_TIER_LENGTH: Final = 40
-# What providers call the tier that is none.
+# Providers' names for the standard tier.
 STANDARD_TIERS: Final = frozenset({"", "default", "standard", "standard_only", "on_demand"})
-VARIANT_MARK: Final = "image."  # begins the tiers that stand for kinds of images: image.QUALITY.SIZE, or one of both
+VARIANT_MARK: Final = "image."  # prefix of the tiers that stand for kinds of images: image.QUALITY.SIZE, or one of both
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def tier_name(said: str) -> str:
-    """Return the service tier that a request or an answer names, as price cards name it; empty: the standard one."""
+    """Return the service tier in a request or an answer, as price cards name it; empty: the standard one."""
     name = said.strip().lower()
     if name in STANDARD_TIERS:
         return ""
@@ -31,9 +31,9 @@ def reported_tier(*said: object) -> str | None:
 
 
 def image_variant(quality: str | None, size: str | None) -> str:
-    """Return the tier that stands for images of a quality and a size, such as "image.hd.1024x1024".
+    """Return the tier for images of a quality and a size, such as "image.hd.1024x1024".
 
-    Empty if neither is said, or if the provider chooses ("auto").
+    Empty if neither is stated, or if the provider chooses ("auto").
     """
     said = [one.strip().lower() for one in (quality, size) if one]
     known = [one for one in said if one != UNDECIDED]

@@ -1,4 +1,4 @@
-"""Text in files that spreadsheets open: none of it is run as a formula."""
+"""Text in files that spreadsheets open: none of it runs as a formula."""
 
 import unicodedata
 from typing import Final
@@ -9,8 +9,8 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 
 
 def harmless_cell(value: object) -> object:
-    """Return a cell's value; text that a spreadsheet may run as a formula begins with an apostrophe (OWASP, "CSV
-    Injection"), also if spaces or invisible characters come before the formula.
+    """Return a cell's value; text that a spreadsheet may run as a formula gets an apostrophe in front (OWASP, "CSV
+    Injection"), even if spaces or invisible characters precede the formula.
     """
     return f"'{value}" if isinstance(value, str) and _may_be_formula(value) else value
 

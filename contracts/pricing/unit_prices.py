@@ -1,7 +1,7 @@
-"""Prices by units other than tokens, as people write them: USD per image, USD per second.
+"""Prices by units other than tokens, as written by people: USD per image, USD per second.
 
-On a card they are rates of the leaves that count these units, USD per million of a leaf, as those of tokens are. A
-kind of image is a service tier of the card.
+On a card they are rates of the leaves that count these units, USD per million of a leaf, like those of tokens. A kind
+of image is a service tier of the card.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from contracts.pricing.service_tiers import VARIANT_MARK, tier_name
 Rates = Mapping[Leaf, Decimal]
 
 _MILLION: Final = 6  # as a power of ten
-# A price's word, the leaf that counts it, and how many of the leaf one is, as a power of ten.
+# A price's word, the leaf that counts it, and the number of leaf units in one, as a power of ten.
 _UNITS: Final[Mapping[str, tuple[UnitLeaf, int]]] = {
     "image": ("images", 0),
     "second": ("milliseconds", 3),
@@ -31,7 +31,7 @@ assert tuple(leaf for leaf, _ in _UNITS.values()) == UNIT_LEAVES
 def with_units(
     rates: Rates, tiers: Mapping[str, Rates], per_unit: Mapping[str, Decimal]
 ) -> tuple[dict[Leaf, Decimal], dict[str, Rates]]:
-    """Return a card's rates and service tiers, USD per million of each leaf, with prices by unit among them.
+    """Return a card's rates and service tiers, USD per million of each leaf, including prices by unit.
 
     `per_unit` has the words of `UNIT_WORDS`, and "image.KIND" for images of a quality, a size or both, such as
     "image.hd.1792x1024". Raises ConfigurationError on another word, or a kind that is priced twice.
@@ -56,7 +56,7 @@ def with_units(
 
 
 def check_units(rates: Rates, tiers: Mapping[str, Rates], per_unit: Mapping[str, Decimal]) -> None:
-    """Raise ValueError on prices that `with_units` refuses, and on units among tokens: validators tell by it."""
+    """Raise ValueError on prices that `with_units` refuses, and on units among tokens, for use in validators."""
     for leaf in rates:
         if leaf in _UNIT_OF:
             raise ValueError(f"usd_per_mtok prices tokens, not {leaf}; put {_UNIT_OF[leaf][0]} into usd_per_unit")
@@ -67,7 +67,7 @@ def check_units(rates: Rates, tiers: Mapping[str, Rates], per_unit: Mapping[str,
 
 
 def units_in(rates: Rates, tiers: Mapping[str, Rates]) -> dict[str, Decimal]:
-    """Return the prices by unit among a card's rates and service tiers, in the words of `with_units`."""
+    """Return the prices by unit in a card's rates and service tiers, in the words of `with_units`."""
     found = {}
     for leaf, rate in rates.items():
         if leaf in _UNIT_OF:
@@ -79,7 +79,7 @@ def units_in(rates: Rates, tiers: Mapping[str, Rates]) -> dict[str, Decimal]:
 
 
 def without_units(rates: Rates, tiers: Mapping[str, Rates]) -> tuple[dict[Leaf, Decimal], dict[str, Rates]]:
-    """Return a card's rates and service tiers without what `units_in` finds in them."""
+    """Return a card's rates and service tiers without those that `units_in` returns."""
     return (
         {leaf: rate for leaf, rate in rates.items() if leaf not in _UNIT_OF},
         {name: prices for name, prices in tiers.items() if not is_variant(name, prices)},
@@ -87,11 +87,13 @@ def without_units(rates: Rates, tiers: Mapping[str, Rates]) -> tuple[dict[Leaf, 
 
 
 def is_variant(name: str, prices: Rates) -> bool:
-    """Return whether a service tier is the price of a kind of image and nothing else."""
+    """Return whether a service tier is only the price of a kind of image."""
     return name.startswith(VARIANT_MARK) and set(prices) == {"images"}
 
 
 def unit_of(leaf: str) -> tuple[str, int]:
-    """Return what a leaf is sold by, and how many of the leaf one of that is: "second", 1000. Tokens: "", 1000000."""
+    """Return the unit that a leaf is sold by, and the number of leaf counts in one: "second", 1000. Tokens: "",
+    1000000.
+    """
     word, power = _UNIT_OF.get(leaf, ("", _MILLION))
     return word, 10**power

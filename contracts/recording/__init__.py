@@ -1,1 +1,1 @@
-"""Records, their columns and names, and the telemetry of others."""
+"""Records, their columns and names, and telemetry from other systems."""

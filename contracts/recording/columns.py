@@ -1,11 +1,11 @@
-"""A column of the store: its name, its kind and where on a record it stands. Which there are is in `names.py`."""
+"""A column of the store: its name, its kind and its place on a record. The columns are listed in `names.py`."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 ColumnKind = Literal[
     "uuid",  # 16 bytes
-    "bytes",  # as they are, may be empty
+    "bytes",  # unchanged, may be empty
     "time_ns",  # DateTime64(9, 'UTC')
     "string",
     "label",  # LowCardinality(String)
@@ -40,10 +40,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """One column of a table fed by records: its name, its kind, and where on a record its value stands.
+    """One column of a table filled from records: its name, its kind, and the place of its value on a record.
 
-    `path` is a field ("status") or a field of a part ("who.tenant"); `absent` is the value where a record has no
-    such part.
+    `path` is a field ("status") or a field of a part ("who.tenant"); `absent` is the value if a record has no such
+    part.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Column(Generic[R]):
     absent: Any = None
 
     def read(self, record: R) -> Any:
-        """Read the column's value off one record."""
+        """Return the column's value on one record."""
         part, _, field = self.path.rpartition(".")
         owner = getattr(record, part) if part else record
         return self.absent if owner is None else getattr(owner, field)
@@ -60,12 +60,12 @@ class Column(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
-    """A table fed by one kind of record."""
+    """A table filled from one kind of record."""
 
     name: str
     columns: tuple[Column[R], ...]
 
 
 def fields(kind: ColumnKind, *names: str) -> tuple[Column[Any], ...]:
-    """Return the columns that have the name of the record's own field."""
+    """Return columns that are named like the record's own fields."""
     return tuple(Column(name, kind, name) for name in names)

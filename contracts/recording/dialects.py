@@ -1,8 +1,8 @@
-"""Map other spellings of GenAI attributes, and some of their values, to those that are stored.
+"""Maps other spellings of GenAI attributes, and some of their values, to those that are stored.
 
-Sources: semantic-conventions-genai (state of November 2026) and main's registry up to 1.41, OpenInference's
-semantic conventions, OpenLLMetry's `opentelemetry-semantic-conventions-ai`, vLLM 0.25 to 0.33 (`vllm/tracing`).
-What is not in the table is kept under the name it came with.
+Sources: semantic-conventions-genai (state of November 2026) and main's registry up to 1.41, OpenInference's semantic
+conventions, OpenLLMetry's `opentelemetry-semantic-conventions-ai`, vLLM 0.25 to 0.33 (`vllm/tracing`). An attribute
+that is not in the table keeps its name.
 """
 
 import re
@@ -36,12 +36,12 @@ COST_SOURCE: Final = "gen_ai.usage.cost.source"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
 TOOL_NAME: Final = "gen_ai.tool.name"
 
-_REMEMBERED_NAMES: Final = 8192  # distinct names of attributes; an application has hundreds
+_REMEMBERED_NAMES: Final = 8192  # distinct attribute names; an application has hundreds
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A foreign name, the one we store it under, and its values where those differ too (compared in lower case)."""
+    """A foreign name, the name under which it is stored, and values that differ too (compared in lower case)."""
 
     dialect: Dialect
     foreign: str
@@ -49,7 +49,7 @@ class Spelling:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-# Providers as the conventions name them, by what older instrumentations called them.
+# Providers by the conventions' names, with the names of older instrumentations.
 _PROVIDERS: Final = {
     "aws": "aws.bedrock",
     "bedrock": "aws.bedrock",
@@ -135,7 +135,7 @@ SPELLINGS: Final[tuple[Spelling, ...]] = (
 )
 _BY_NAME: Final = {spelling.foreign: spelling for spelling in SPELLINGS}
 
-# Attributes that carry what was said. They are not stored.
+# Attributes that contain prompts or answers. They are not stored.
 CONTENT_ATTRIBUTES: Final = frozenset(
     {
         "gen_ai.input.messages",
@@ -149,7 +149,7 @@ CONTENT_ATTRIBUTES: Final = frozenset(
         "gen_ai.event.content",
     }
 )
-CONTENT_EVENT_PREFIX: Final = "gen_ai."  # events of this kind say in their body what was said
+CONTENT_EVENT_PREFIX: Final = "gen_ai."  # the bodies of these events contain prompts or answers
 # The same in the spellings of OpenLLMetry, OpenInference and Vercel's SDK: whole families, numbered by message.
 CONTENT_FAMILIES: Final = re.compile(
     r"(gen_ai\.(prompt|completion)\.\d|traceloop\.entity\.(input|output)$|(input|output)\.value$"
@@ -157,7 +157,7 @@ CONTENT_FAMILIES: Final = re.compile(
     r"|retrieval\.documents\.|message\.content|ai\.(prompt|response\.(text|object|toolCalls)|toolCall\.(args|result)))"
     r"|embedding\.embeddings\.|reranker\.(input|output)_documents\."
 )
-# Names whose values let somebody in.
+# Names whose values are credentials.
 CREDENTIALS: Final = re.compile(
     r"(^|[._-])(authorization|(set-)?cookie|x-api-key|api[_-]?key|apikey|password|passwd|secret|client_secret"
     r"|access_token|refresh_token|private_key|llm\.headers)$",
@@ -167,18 +167,18 @@ CREDENTIALS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is to be done with an attribute of a name: `name` is the one to store it under."""
+    """How to treat an attribute: `name` is the one to store it under."""
 
     name: str
     is_current: bool
     treatment: Treatment = "keep"
     values: Mapping[str, str] = field(default_factory=dict)
-    is_plain: bool = False  # kept as it is, under its own name
+    is_plain: bool = False  # kept unchanged, under its own name
 
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
 def reading_of(name: str) -> Reading:
-    """Return how to read an attribute. A pure function of its name, remembered: names are few and spans are many."""
+    """Return how to read an attribute. A pure function of its name, cached: names are few and spans are many."""
     if name in CONTENT_ATTRIBUTES or CONTENT_FAMILIES.match(name):
         return Reading(name, True, "drop")
     if CREDENTIALS.search(name):

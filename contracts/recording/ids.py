@@ -1,4 +1,4 @@
-"""Request and batch identifiers: UUID version 7 (RFC 9562), so that ids sort by the time they were made."""
+"""Request and batch identifiers: UUID version 7 (RFC 9562), so that ids sort by creation time."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def bounded_id(sent: str) -> str:
-    """Return a sender's id as it is kept: itself up to 64 characters, else its digest, so that none fills memory."""
+    """Return a sender's id for storage: unchanged up to 64 characters, else its digest, to bound memory."""
     return sent if len(sent) <= _MAX_KEPT_CHARACTERS else hashlib.sha256(sent.encode()).hexdigest()
 
 
@@ -36,14 +36,14 @@ def uuid7(unix_ns: int) -> UUID:
 
 
 class IdSource:
-    """Makes UUIDv7 as bytes and as text, for where a UUID object is not needed. Not for use from several threads."""
+    """Creates UUIDv7 as bytes and as text, without a UUID object. Not thread-safe."""
 
     __slots__ = ("_minute", "_minute_text", "_tails")
 
     def __init__(self) -> None:
-        self._tails: list[tuple[bytes, str]] = []  # made several at a time: most of the cost is in the calls
+        self._tails: list[tuple[bytes, str]] = []  # created several at a time: most of the cost is in the calls
         self._minute = -1
-        self._minute_text = ""  # what ids of this minute, of 2^16 ms, begin with
+        self._minute_text = ""  # prefix of ids of this minute, of 2^16 ms
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
         """Return a UUIDv7 for a Unix time in nanoseconds, as 16 bytes and as text."""
@@ -57,13 +57,13 @@ class IdSource:
         return millis.to_bytes(6, "big") + tail, f"{self._minute_text}{_HEX[within >> 8]}{_HEX[within & 0xFF]}-{text}"
 
     def refill(self) -> None:
-        """Make some ends where few are left, so that no caller of `next` has to."""
+        """Create more random tails if few are left, so that callers of `next` rarely have to."""
         if len(self._tails) < _TAILS_AT_ONCE:
             self._tails += _tails(_TAILS_MORE)
 
 
 def _tails(count: int) -> list[tuple[bytes, str]]:
-    """Return the ends of some ids: version and variant among 74 random bits, as bytes and as text."""
+    """Return random tails of ids: version and variant among 74 random bits, as bytes and as text."""
     random = os.urandom(_TAIL_BYTES * count).hex()
     found: list[tuple[bytes, str]] = []
     for start in range(0, len(random), 2 * _TAIL_BYTES):
@@ -74,11 +74,11 @@ def _tails(count: int) -> list[tuple[bytes, str]]:
 
 
 def sibling_of(identifier: UUID, place: int) -> UUID:
-    """Return the id of a request's part: of the same time, and another for each place; place 0 is the id itself."""
+    """Return the id of a part of a request: same time, different for each place; place 0 is the id itself."""
     fixed, random = identifier.int & ~_RAND_B_MASK, identifier.int & _RAND_B_MASK
     return UUID(int=fixed | ((random + place) & _RAND_B_MASK))
 
 
 def unix_ms_of(identifier: UUID) -> int:
-    """Return the Unix time in milliseconds that a UUIDv7 carries."""
+    """Return the Unix time in milliseconds in a UUIDv7."""
     return identifier.int >> 80

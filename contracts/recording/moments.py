@@ -1,4 +1,4 @@
-"""Moments: now in UTC, and as integers, Unix nanoseconds of a UTC datetime, exactly."""
+"""Times: now in UTC, and as integers, Unix nanoseconds of a UTC datetime, exactly."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,5 +18,5 @@ def unix_ns(moment: datetime) -> int:
 
 
 def utc_moment(nanoseconds: int) -> datetime:
-    """Convert Unix nanoseconds to a UTC datetime, cut to its microsecond."""
+    """Convert Unix nanoseconds to a UTC datetime, truncated to microseconds."""
     return EPOCH + nanoseconds // 1_000 * _MICROSECOND

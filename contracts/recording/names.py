@@ -1,8 +1,8 @@
-"""The names of our own spans' attributes and of table columns; others' spellings are in `dialects.py`.
+"""The names of our own spans' attributes and of table columns; other spellings are in `dialects.py`.
 
-GenAI conventions are in development (semantic-conventions-genai, state of November 2026): every spelling lives
-in these two modules, new ones are written, old ones are read. A column is a name, a kind and where on a record it
-stands; the store maps kinds to ClickHouse and Arrow types, and a test holds both against the migrated tables.
+GenAI conventions are in development (semantic-conventions-genai, state of November 2026): every spelling is in these
+two modules; new ones are written, old ones are read. A column is a name, a kind and a place on a record; the store maps
+kinds to ClickHouse and Arrow types, and a test compares both with the migrated tables.
 """
 
 from typing import Any, Final
@@ -46,22 +46,22 @@ KEY: Final = "tollkeeper.key.id"
 REQUEST_ID: Final = "tollkeeper.request.id"
 ATTEMPT_NUMBER: Final = "tollkeeper.attempt.number"
 ATTEMPT_REASON: Final = "tollkeeper.attempt.reason"
-ATTEMPTS_OMITTED: Final = "tollkeeper.attempts.omitted"  # earlier ones that have no span
+ATTEMPTS_OMITTED: Final = "tollkeeper.attempts.omitted"  # earlier ones without a span
 TARGET: Final = "tollkeeper.target.id"
 GPU_TIME_NS: Final = "tollkeeper.gpu_time_ns"
 BATCH_ID: Final = "tollkeeper.batch.id"
 BATCH_SIGNATURE: Final = "tollkeeper.batch.signature"
-SAMPLED_SHARE: Final = "tollkeeper.sampled.share"  # on spans of traces that were drawn: the share they stand for
+SAMPLED_SHARE: Final = "tollkeeper.sampled.share"  # on spans of sampled traces: the share that they stand for
 CLOCK_TAG: Final = "tollkeeper.clock"  # on rows whose time was out of range and has been clamped
 
 
 def span_name(record: RequestRecord) -> str:
-    """Return the name of a request's span as the conventions ask: operation, then requested model."""
+    """Return the name of a request's span by the conventions: operation, then requested model."""
     return f"{record.operation} {record.requested_model}"
 
 
 def span_attributes(record: RequestRecord) -> dict[str, str | int | float | bool | list[str]]:
-    """Return a request's attributes in the GenAI conventions. Unknown values are left out, never zero."""
+    """Return a request's attributes in the GenAI conventions. Unknown values are omitted, never zero."""
     usage = record.usage
     cost = None if record.cost_pico_usd is None else record.cost_pico_usd / 1e12
     candidates: dict[str, str | int | float | bool | list[str] | None] = {

@@ -1,7 +1,7 @@
 """Signatures of record batches, by which the collector recognises gateways.
 
-It is over the batch id and the records themselves, not the bytes on the wire, so that it holds over HTTP and gRPC, in
-protobuf and JSON, and behind another collector that merges several requests into one.
+A signature covers the batch id and the records themselves, not the transmitted bytes, so that it is valid over HTTP and
+gRPC, in protobuf and JSON, and behind another collector that merges several requests into one.
 """
 
 import hashlib
@@ -9,12 +9,12 @@ import hmac
 from collections.abc import Iterable
 from typing import Final
 
-SIGNING_KEY: Final = "record_signing_key"  # the name of the secret file
+SIGNING_KEY: Final = "record_signing_key"  # name of the secret file
 _PURPOSE: Final = b"tollkeeper records 1\n"
 
 
 def digest_of_records(records: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Return a digest of records in their order: event name, time in Unix nanoseconds, packed record."""
+    """Return a digest of ordered records: event name, time in Unix nanoseconds, packed record."""
     digest = hashlib.sha256()
     for event_name, time_unix_nano, packed in records:
         name = event_name.encode()
@@ -30,5 +30,5 @@ def signature_of_batch(key: bytes, batch_id: str, digest: bytes) -> str:
 
 
 def is_signature_of(signature: str, key: bytes, batch_id: str, digest: bytes) -> bool:
-    """Return whether a signature is the one that this key gives."""
+    """Return whether a signature is valid for this key, batch id and digest."""
     return hmac.compare_digest(signature.encode(), signature_of_batch(key, batch_id, digest).encode())

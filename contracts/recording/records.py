@@ -1,11 +1,11 @@
-"""The records: one per request, further attempt, engine step, KV event and look at a GPU. Facts, not opinions.
+"""The records: one per request, further attempt, engine step, KV event and GPU reading.
 
-Packed, a record is one msgpack array that begins with its kind and schema version ("request.1"). Fields are
-only ever appended, with a default: an older reader skips what it does not know, a newer one fills in defaults.
-Times are Unix nanoseconds (UTC), durations nanoseconds, money integer pico-USD, `None` means not reported.
-What a record may not say (an id of other than 16 bytes, a negative duration, lists that do not match) is refused
-where records are read, by `decode_record`: making one is on a request's way and checks nothing.
-Names of table columns and `gen_ai.*` attributes are not here but in `contracts/recording/names.py`.
+Packed, a record is one msgpack array that starts with its kind and schema version ("request.1"). Fields are only
+appended, with a default: an older reader skips unknown ones, a newer one fills in defaults. Times are Unix nanoseconds
+(UTC), durations nanoseconds, money integer pico-USD, `None` means not reported. Invalid values (an id of other than 16
+bytes, a negative duration, lists of different lengths) are refused when records are read, by `decode_record`: building
+one is on the request path and checks nothing. Names of table columns and `gen_ai.*` attributes are in
+`contracts/recording/names.py`.
 """
 
 from typing import Annotated, Final, Literal
@@ -28,14 +28,14 @@ Arm = Literal["", "incumbent", "candidate", "shadow"]
 GapCause = Literal["host", "idle", "lifecycle", "unknown"]
 KvEvent = Literal["stored", "removed", "cleared"]
 
-LOST_IN_CRASH: Final = "lost_in_crash"  # error code of what a gateway that died has left on no record of its own
+LOST_IN_CRASH: Final = "lost_in_crash"  # error code of a request without its own record because its gateway died
 
 RequestId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # UUIDv7
 Nanoseconds = Annotated[int, Meta(ge=0)]  # a duration
 
 
 class GpuShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The GPU time one request was charged with, by phase, and how that was found out."""
+    """The GPU time charged to one request, by phase, and how it was determined."""
 
     prefill_ns: Nanoseconds = 0
     decode_ns: Nanoseconds = 0
@@ -49,8 +49,8 @@ class GpuShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="request.1", kw_only=True):
     """One request as the gateway saw it, from admission to settlement.
 
-    `gaps` holds N-1 entries for N output tokens, in 10 us units, packed by `pack_gaps`; tokens that came in one
-    chunk have zeros between them. `attempts` counts tries; a request that succeeded at the first has no attempt
+    `gaps` holds N-1 entries for N output tokens, in 10 us units, packed by `pack_gaps`; tokens that arrived in one
+    chunk have zeros between them. `attempts` counts attempts; a request that succeeded at the first has no attempt
     records.
     """
 
@@ -68,14 +68,14 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
     requested_model: str = ""
     route: str = ""
-    model: str = ""  # served
+    model: str = ""  # the one that served it
     model_version: str = ""
     provider: str = ""
     pool: str = ""
     replica: str = ""
     adapter: str = ""
     region: str = ""
-    gateway: str = ""  # which gateway process
+    gateway: str = ""  # name of the gateway process
 
     ttft_ns: Nanoseconds | None = None
     admission_ns: Nanoseconds | None = None
@@ -103,7 +103,7 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     request_bytes: int = 0
     response_bytes: int = 0
     cache: str = ""  # "", "hit", "miss", "semantic_hit"
-    limit: str = ""  # which limit refused or clipped it
+    limit: str = ""  # the limit that refused or clipped it
     reserved_tokens: int | None = None
     verdicts: list[str] = []
     route_decision: str = ""  # JSON: policy, candidates, predictions
@@ -119,38 +119,39 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
     priority: str = ""  # class: "interactive", "standard", "batch"
     wait_ns: Nanoseconds | None = None  # in the gateway's queue for the pool
-    # Tokens as they were charged against limits, after settlement: when (from the start), and how many. One entry
-    # for the reservation at admission and one for each extension.
+    # Tokens as charged against limits, after settlement: when (from the start), and how many. One entry for the
+    # reservation at admission and one for each extension.
     charge_offsets_ns: list[Nanoseconds] = []
     charge_tokens: list[int] = []
-    overdraft_tokens: int | None = None  # used beyond what could be charged
-    cold_start_ns: Nanoseconds | None = None  # for how long it waited for its model to wake or to be loaded
-    arm: Arm = ""  # of the rollout that it was part of, if any
+    overdraft_tokens: int | None = None  # usage that could not be charged
+    cold_start_ns: Nanoseconds | None = None  # how long it waited for its model to wake or load
+    arm: Arm = ""  # of its rollout, if any
     rollout: str = ""
-    guard_ns: Nanoseconds | None = None  # what guardrails took before it was admitted; none: none covers it
-    guard_held_ns: Nanoseconds | None = None  # for how long they held a piece of its answer back, at most
-    unpriced_leaves: list[str] = []  # kinds of tokens used that the price card has no price for; the rest is billed
-    service_tier: str = ""  # the provider's tier that it was priced as: "flex", "priority", ...; "": the standard one
-    overdraft_pico_usd: int | None = None  # cost beyond what budgets could be charged
-    thinking_over_tokens: int | None = None  # reasoning tokens beyond the key's cap; none: there is none, or it held
+    guard_ns: Nanoseconds | None = None  # time of guardrails before admission; none: none covers it
+    guard_held_ns: Nanoseconds | None = None  # longest time that they held back a piece of its answer
+    unpriced_leaves: list[str] = []  # used kinds of tokens without a price on the price card; the rest is billed
+    service_tier: str = ""  # the provider's tier at which it was priced: "flex", "priority", ...; "": the standard one
+    overdraft_pico_usd: int | None = None  # cost that budgets could not be charged
+    thinking_over_tokens: int | None = None  # reasoning tokens beyond the key's cap; none: no cap, or it was kept
     upstream_status: int | None = None  # HTTP status of the last target's answer if it failed; none: no answer
-    upstream_error: str = ""  # that answer's error type, as the target named it: "server_error"
-    upstream_message: str = ""  # ... and its message, without what the caller sent, addresses and paths
-    tools: list[str] = []  # that the answer calls, in order, at most 64; of a tool call: the tool
-    tool_marks: list[int] = []  # a checksum of each of these calls: the same for the same tool and arguments
-    # Checksums of the prompt's parts: its tools, its instructions, then each message. Of agents' sessions alone.
+    upstream_error: str = ""  # that answer's error type, in the target's words: "server_error"
+    upstream_message: str = ""  # that answer's message, without the caller's text, addresses and paths
+    tools: list[str] = []  # called by the answer, in order, at most 64; for a tool call: the tool
+    tool_marks: list[int] = []  # a checksum of each of these calls: equal for the same tool and arguments
+    # Checksums of the prompt's parts: its tools, its instructions, then each message. Only for sessions of agents.
     prompt_marks: list[int] = []
-    provider_usage: str = ""  # the usage as a target of the client's own API reported it: a JSON object
+    provider_usage: str = ""  # the usage object as reported by a target that speaks the client's own API, as JSON
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
-    """One try at a target, written when a request took more than one.
+    """One attempt at a target, written if a request took more than one.
 
-    Number 0 is no try: it is what an engine host computed for a request whose gateway went away before the account.
+    Number 0 is not an attempt: it is what an engine host computed for a request whose gateway disconnected before it
+    was settled.
     """
 
     request_id: RequestId
-    number: int  # from 1; 0: the account of an engine host whose gateway went away
+    number: int  # from 1; 0: see above
     started_at_ns: int
     duration_ns: Nanoseconds
     who: Identity = ANONYMOUS
@@ -180,11 +181,11 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
-    """One engine step, or one stretch of a lifecycle state, on one engine host.
+    """One engine step, or one period of a lifecycle state, on one engine host.
 
     `sequence` has no holes within an `engine`: a hole is a loss. The lists from `request_ids` on run in parallel, one
-    entry per request in the step; one of them is empty if it was not measured or is zero for all. `gpu_ns` sums to
-    `busy_ns` exactly when `method` is set.
+    entry per request in the step; a list is empty if it was not measured or is zero for all. `gpu_ns` sums to `busy_ns`
+    exactly if `method` is set.
     """
 
     engine: str
@@ -240,10 +241,10 @@ class KvRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="kv.1
 
 
 class DeviceRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="device.1", kw_only=True):
-    """One look at one GPU of an engine host. `sequence` has no holes within a `host`: a hole is a loss.
+    """One reading of one GPU of an engine host. `sequence` has no holes within a `host`: a hole is a loss.
 
-    Activities are parts of the time since the look before, 0 to 1. `energy_joules` counts from the driver's start.
-    `throttle_bits` are NVML's reasons without idleness; `xid` is the last fault since the look before.
+    Activities are shares of the time since the previous reading, 0 to 1. `energy_joules` counts from the driver's
+    start. `throttle_bits` are NVML's reasons without idleness; `xid` is the last fault since the previous reading.
     """
 
     host: str  # unique for each start of a host
@@ -278,7 +279,9 @@ class DeviceRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="
 
 
 class ContentRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="content.1", kw_only=True):
-    """What was said in one request, of a tenant that has it kept. `encoding` says what was done to it: "redacted"."""
+    """The prompt and answer of one request, of a tenant with content storage. `encoding` states how it was processed:
+    "redacted".
+    """
 
     request_id: RequestId
     started_at_ns: int
@@ -302,7 +305,7 @@ EVENT_NAMES: Final[dict[type[Record], str]] = {
 EVENT_PREFIX: Final = "tollkeeper."
 
 _encoder: Final = msgspec.msgpack.Encoder()
-# The packed tag carries its length, so that "step.1" is not found in "step.10".
+# The packed tag contains its length, so that "step.1" is not found in "step.10".
 _EVENT_OF_TAG: Final = tuple((_encoder.encode(kind.__struct_config__.tag), name) for kind, name in EVENT_NAMES.items())
 _ARRAY_HEADER_BYTES: Final = {**{bytes([first]): 1 for first in range(0x90, 0xA0)}, b"\xdc": 3, b"\xdd": 5}  # msgpack
 _decoder: Final[msgspec.msgpack.Decoder[Record]] = msgspec.msgpack.Decoder(Record)
@@ -329,7 +332,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(packed: bytes | memoryview) -> Record:
-    """Unpack a record. Raises InvalidRecord on an unknown kind or version, a broken body or facts that cannot be."""
+    """Unpack a record. Raises InvalidRecord on an unknown kind or version, a broken body or impossible values."""
     try:
         record = _decoder.decode(packed)
     except (msgspec.MsgspecError, InvalidUsage, ValueError, RecursionError) as error:
@@ -353,7 +356,7 @@ def _check_step(step: StepRecord) -> None:
 def event_name_of(packed: bytes) -> str:
     """Return a packed record's event name from its tag, without decoding the rest.
 
-    Only the place where `encode_record` puts the tag is read: a caller's text may spell another kind's. Raises
+    Only the position where `encode_record` puts the tag is read: a caller's text may contain another kind's tag. Raises
     InvalidRecord on an unknown kind or version.
     """
     start = _ARRAY_HEADER_BYTES.get(packed[:1])

@@ -1,4 +1,4 @@
-"""Redact secrets and personal data in stored contents, by pattern."""
+"""Redacts secrets and personal data in stored content, by pattern."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _CARD_BEGINS: Final = re.compile(r"\d{13}|(?<!\d)\d{4}\D+\d{3}")  # among other 
 # Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
-_MOST_GROUPS: Final = 6  # of digits in a card number
+_MOST_GROUPS: Final = 6  # groups of digits in a card number
 _FIRST_GROUP: Final = 4  # digits
 _SHORTEST_CARD: Final = 13  # digits
 _LONGEST_CARD: Final = 19
@@ -24,11 +24,11 @@ _NO_DIGITS: Final = bytes(byte for byte in range(256) if byte not in b"012345678
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 KEY_PREFIXES: Final = r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])"
-_MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
+_MOST_BINARY: Final = 1000  # maximum base64 characters that still count as text
 
 
 def is_card_number(text: str) -> bool:
-    """Return whether digits, with spaces or hyphens between, pass the check of card numbers (Luhn, ISO/IEC 7812-1)."""
+    """Return whether digits, separated by spaces or hyphens, pass the check of card numbers (Luhn, ISO/IEC 7812-1)."""
     if text.isascii():
         digits = text.encode().translate(None, _NO_DIGITS)
     else:
@@ -39,14 +39,12 @@ def is_card_number(text: str) -> bool:
 
 
 def card_spans(text: str) -> list[tuple[int, int]]:
-    """Return where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
+    """Return the positions of card numbers in a run of digits, which may include others, such as an expiry date."""
     if is_card_number(text):
         return [(0, len(text))]
-    if _CARD_BEGINS.search(text) is None:
+    if text.isdigit() or _CARD_BEGINS.search(text) is None:
         return []
     groups = list(_DIGITS.finditer(text))
-    if len(groups) == 1 and len(groups[0][0]) == len(text):
-        return []  # that was looked at
     found, at = [], 0
     while at < len(groups):
         end = _card_end(groups, at, text)
@@ -67,9 +65,9 @@ def _replace_cards(text: str) -> str:
 
 
 def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
-    """Return where a card number that begins with a group of digits ends, `at` where none does.
+    """Return the end of a card number that starts with a group of digits, `at` if there is none.
 
-    It is one group, or begins with one of four and goes on with groups of three to six, as cards are printed.
+    It is one group, or starts with a group of four and continues with groups of three to six, as cards are printed.
     """
     first, digits = groups[at].span()
     digits -= first
@@ -86,7 +84,7 @@ def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
 
 
 def _is_signed(text: str) -> bool:
-    return "." in text  # what has no second part was only passed over, so that no text is looked at twice
+    return "." in text  # a text without a second part was only passed over, so that no text is scanned twice
 
 
 def _always(text: str) -> bool:
@@ -105,7 +103,7 @@ _TOKEN_LIKE: Final = re.compile(r"eyJ[\w-]{8}")
 _BEARER_LIKE: Final = re.compile(r"[bB][eE][aA][rR][eE][rR]\s{1,3}[\w.~+/=-]{16}")
 _PASSWORD_LIKE: Final = re.compile(r"://[^\s/:@]{0,64}:[^\s/@]{1,128}@")
 _EMAIL_LIKE: Final = re.compile(r"@(?<=[\w.+-]@)[A-Za-z0-9-]{1,63}\.[A-Za-z0-9-]")
-_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
+_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # how cards and telephone numbers start
 
 
 def _has_number(text: str) -> bool:
@@ -121,11 +119,13 @@ def _may_hold_key(text: str) -> bool:
     return is_joined or any([mark in text for mark in _KEY_MARKS])
 
 
+_CARD: Final = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+")
+_PHONE_ABROAD: Final = re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)")
 _GROUPED_PHONE: Final = re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")
 
 
 class Pattern:
-    """A form that is replaced by `[name]`, where `holds` says that it is one, or by what `replace` gives for it."""
+    """A form that is replaced by `[name]` if `holds` confirms it, or by the result of `replace`."""
 
     __slots__ = ("form", "holds", "may_match", "name", "replace")
 
@@ -137,7 +137,7 @@ class Pattern:
         replace: Callable[[str], str] | None = None,
         may_match: Callable[[str], bool] = _always,
     ) -> None:
-        """Where `may_match` says no, the form is not in a text: it takes less to ask."""
+        """Accept the form. If `may_match` returns False, the form is not in a text: this check is cheaper."""
         self.name = name
         self.form = form
         self.holds = holds
@@ -190,17 +190,13 @@ DEFAULT_PATTERNS: Final = (
         re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
         may_match=_has_email,
     ),
-    Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards, may_match=_has_number),
-    Pattern(
-        "phone",
-        re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)"),
-        may_match=_has_number,
-    ),
+    Pattern("card", _CARD, replace=_replace_cards, may_match=_has_number),
+    Pattern("phone", _PHONE_ABROAD, may_match=_has_number),
     Pattern("phone", _GROUPED_PHONE, may_match=_has_number),
 )
-SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
+SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns of credentials
 EMAIL: Final = "email"
-_SHORTEST_SECRET: Final = 19  # characters; a password in a URL may have fewer, but has an @ behind it
+_SHORTEST_SECRET: Final = 19  # characters; a password in a URL may be shorter, but an @ follows it
 _SECRET_LIKE: Final = re.compile(
     r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
@@ -215,21 +211,22 @@ _BY_MARK: Final = tuple((ask, tuple(those)) for ask, those in groupby(DEFAULT_PA
 _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has_number)
 # All that the patterns of numbers match consists of these characters, but for a "+" or "(" before the first digit.
 _NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
-_BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
+_BEFORE_NUMBER: Final = 3  # characters before a run that these patterns inspect or start with
 _BETWEEN_DIGITS: Final = " ().+-"
+_SHORTEST_GROUPED: Final = 12  # characters of a telephone number without + or 00; grouped cards have more
 _DOMAIN: Final = re.compile(r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
 _LONGEST_LOCAL: Final = 64  # characters before the @ of an e-mail address
 _BEFORE_LOCAL: Final = re.compile(r"(?:.*[^\w.+-])?", re.DOTALL)
 
 
 class Redactor:
-    """Replaces what patterns find, the operator's own after ours."""
+    """Replaces what patterns find: ours first, then the operator's."""
 
     def __init__(self, own: Iterable[Pattern] = ()) -> None:
         self._own = tuple(own)
 
     def redact(self, text: str) -> str:
-        """Return a text without what the patterns find; images and the like, in base64, as their size alone."""
+        """Return a text without what the patterns find; base64 data, such as images, is replaced by its size."""
         size = len(text)
         if size > _MOST_BINARY and is_binary(text):
             return f"[{size} characters of base64]"
@@ -246,11 +243,11 @@ class Redactor:
         return _without(self._own, text) if self._own else text
 
     def redact_all(self, value: object) -> object:
-        """Redact every text and whole number in a JSON value, names of fields too."""
+        """Redact every text and integer in a JSON value, including names of fields."""
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, int) and not isinstance(value, bool):
-            text = str(value)  # a tool may be given a card's number as one
+            text = str(value)  # a tool may receive a card number as an integer
             return value if (redacted := self.redact(text)) == text else redacted
         if isinstance(value, list):
             return [self.redact_all(one) for one in value]
@@ -265,9 +262,9 @@ def is_binary(text: str) -> bool:
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Return whether a secret or an e-mail address may be found in a text, at a small part of a search's cost.
+    """Return whether a text may contain a secret or an e-mail address, at a fraction of a search's cost.
 
-    Where it says no there is none.
+    False means that it contains none.
     """
     return "@" in text or (len(text) >= _SHORTEST_SECRET and _has_mark(text) and _SECRET_LIKE.search(text) is not None)
 
@@ -277,9 +274,9 @@ def _has_mark(text: str) -> bool:
 
 
 def read_patterns(text: str) -> list[Pattern]:
-    """Read an operator's patterns: a line each, `name = regular expression`; lines that begin with # are remarks.
+    """Parse an operator's patterns: one per line, `name = regular expression`; lines that start with # are comments.
 
-    Raises ConfigurationError on a line that is none.
+    Raises ConfigurationError on an invalid line.
     """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -305,37 +302,38 @@ def _without(patterns: Iterable[Pattern], text: str) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """Return a text without cards and telephone numbers, which are looked for only where digits are."""
+    """Return a text without card and telephone numbers, which are searched for only near digits."""
     left: list[str] = []
     done = 0
     for run in _NUMBER_RUN.finditer(text):
         first, end = run.span()
-        if not _may_be_number(text, first, end):
+        if not _holds_number(text, first, end):
             continue
         start = max(first - _BEFORE_NUMBER, 0)
-        behind = text[end : end + 1]  # looked at, and no part of a number
+        behind = text[end : end + 1]  # inspected, but not part of a number
         cut = _without(_NUMBERS, text[start:end] + behind)
         left += [text[done:start], cut[max(done - start, 0) : len(cut) - len(behind)]]
         done = end
     return "".join([*left, text[done:]]) if left else text
 
 
-def _may_be_number(text: str, first: int, end: int) -> bool:
-    """Return whether a run of digits may hold a card or telephone number: most of those in code and in lists do not.
+def _holds_number(text: str, first: int, end: int) -> bool:
+    """Return whether a run of digits holds a card or telephone number: most of those in code and in lists do not.
 
     A telephone number begins with + or 00, or is grouped; a card number has 13 digits or more.
     """
-    run = text[first:end].rstrip(_BETWEEN_DIGITS)
+    run, start = text[first:end].rstrip(_BETWEEN_DIGITS), max(first - _BEFORE_NUMBER, 0)
     if "00" in run or "+" in run or text[first - 1 : first] == "+":
-        return _NUMBER_LIKE.search(run) is not None
-    if run.replace(".", "", 1).isdigit():
-        point = run.find(".")
-        if point < 0:
-            return len(run) >= _SHORTEST_CARD and is_card_number(run)
-        return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+        if _PHONE_ABROAD.search(text, start, end + 1) is not None:
+            return True
+    if run.replace(".", "", 1).isdigit():  # a whole number or a decimal fraction
+        return any([len(part) >= _SHORTEST_CARD and is_card_number(part) for part in run.split(".")])
+    if len(run) < _SHORTEST_GROUPED:
+        return False
     if len(run) - sum([run.count(one) for one in _BETWEEN_DIGITS]) >= _SHORTEST_CARD:
-        return True
-    return _GROUPED_PHONE.search(text, max(first - _BEFORE_NUMBER, 0), end + 1) is not None
+        if any([card_spans(found[0]) for found in _CARD.finditer(text, first, end)]):
+            return True
+    return _GROUPED_PHONE.search(text, start, end + 1) is not None
 
 
 def _without_emails(text: str) -> str:

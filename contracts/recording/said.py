@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-# The fields of every API's requests, and of whole answers, that hold what was said.
+# The fields of every API's requests and complete answers that contain prompts or answers.
 _ASKED: Final = ("system", "instructions", "messages", "prompt", "input", "query", "documents")
 _ANSWERED: Final = ("choices", "content", "output")
 Redact = Callable[[object], object]
@@ -16,15 +16,15 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def asked(body: bytes, redact: Redact) -> str:
-    """Return what a request asks as JSON text, redacted; empty if the body holds nothing that was said."""
+    """Return a request's prompt as JSON text, redacted; empty if the body contains none."""
     return _part(_decoded(body), _ASKED, redact)
 
 
 def answered(sent: bytes, redact: Redact) -> str:
-    """Return what an answer says: a stream's texts, each joined first so that nothing hides between two pieces, or
+    """Return an answer's text: a stream's texts, each joined first so that nothing is hidden between two pieces, or
     JSON.
 
-    Choices, thoughts and calls come in turns, piece by piece: each is a text of its own, on lines of its own.
+    Choices, thoughts and calls arrive interleaved: each is a separate text, on separate lines.
     """
     if sent.lstrip()[:6] in (b"data: ", b"event:", b"data:{"):
         texts: dict[str, list[str]] = {}
@@ -51,14 +51,14 @@ def _decoded(body: bytes) -> Any:
     try:
         return _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        try:  # which takes half of a surrogate pair as well
+        try:  # accepts half of a surrogate pair as well
             return json.loads(body)
         except (ValueError, RecursionError):
             return None
 
 
 def _pieces(sent: bytes) -> Iterator[tuple[str, str]]:
-    """Yield a stream's pieces of text, each with a name of the text that it belongs to."""
+    """Yield a stream's pieces of text, each with the name of the text that it belongs to."""
     for line in sent.splitlines():
         if not line.startswith(b"data:"):
             continue

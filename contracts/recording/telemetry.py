@@ -1,10 +1,10 @@
-"""Telemetry that is not a record of ours: anyone's spans, log lines and metrics, as rows. Times are Unix ns (UTC)."""
+"""Telemetry from other systems: spans, log lines and metrics, as rows. Times are Unix ns (UTC)."""
 
 import msgspec
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):
-    """One span. Attribute names are in the spelling of `contracts/recording/names.py`; values are text.
+    """One span. Attribute names are those of `contracts/recording/names.py`; values are text.
 
     The `event_*` lists run in parallel, one entry per event; the `link_*` lists likewise.
     """
@@ -44,7 +44,7 @@ class LogRow(msgspec.Struct, frozen=True, gc=False):
     span_id: bytes  # 8, or empty
     trace_flags: int  # the W3C flags: 8 bits
     severity: str
-    severity_number: int  # OpenTelemetry uses 1 to 24; 0 not set
+    severity_number: int  # OpenTelemetry uses 1 to 24; 0: not set
     service: str
     event_name: str
     body: str
@@ -55,7 +55,7 @@ class LogRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetricRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One data point of one series. `kind` says which fields mean something; the others keep their defaults."""
+    """One data point of one series. `kind` determines which fields are used; the others keep their defaults."""
 
     tenant: str
     name: str

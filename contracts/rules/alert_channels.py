@@ -1,4 +1,4 @@
-"""Alert channels: their kinds, what sets each kind apart, and the checks of an address."""
+"""Alert channels: their kinds, how the kinds differ, and the checks of an address."""
 
 import re
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ _WANTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChannelTraits:
-    """What sets a kind of channel apart. `backends/channels/table.py` has its sender."""
+    """How a kind of channel differs from others. `backends/channels/table.py` has its sender."""
 
-    label: str  # as people know it
+    label: str  # for people
     address: Literal["url", "email", "routing_key"] = "url"
     takes_reports: bool = True
-    is_repeatable: bool = False  # its receiver recognises a notice by its id, so that it may be sent twice
-    has_notice_per_alert: bool = False  # a notice is about one alert instead of several
-    hosts: tuple[str, ...] = ()  # of its URLs; one that begins with a dot is the end of a host name
+    is_repeatable: bool = False  # its receiver recognises a notification by its id, so that it may be sent twice
+    has_notice_per_alert: bool = False  # a notification is about one alert instead of several
+    hosts: tuple[str, ...] = ()  # of its URLs; one that starts with a dot is the end of a host name
 
 
 TRAITS: Final[Mapping[ChannelKind, ChannelTraits]] = {
@@ -51,12 +51,12 @@ TRAITS: Final[Mapping[ChannelKind, ChannelTraits]] = {
 
 
 def traits_of(kind: str) -> ChannelTraits:
-    """Return the traits of a kind; of one that this version does not know, those of a URL that takes nothing twice."""
+    """Return the traits of a kind; for an unknown kind, those of a URL to which nothing is sent twice."""
     return next((traits for name, traits in TRAITS.items() if name == kind), ChannelTraits(kind))
 
 
 def kind_of_address(address: str) -> ChannelKind:
-    """Return the kind of alert channel that an address is of."""
+    """Return the kind of alert channel that an address belongs to."""
     if _ROUTING_KEY.fullmatch(address):
         return "pagerduty"
     if "://" not in address:
@@ -69,7 +69,7 @@ def kind_of_address(address: str) -> ChannelKind:
 
 
 def check_channel(kind: str, address: str) -> ChannelKind:
-    """Return a channel's kind once its address fits it. Raises InvalidRequest, which does not repeat the address."""
+    """Return a channel's kind if its address fits it. Raises InvalidRequest, which does not repeat the address."""
     known = next((name for name in CHANNEL_KINDS if name == kind), None)
     if known is None:
         raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(CHANNEL_KINDS)}", param="kind")
@@ -86,7 +86,7 @@ def check_channel(kind: str, address: str) -> ChannelKind:
 
 
 def check_report(kind: str, report: str) -> None:
-    """Raise InvalidRequest if a channel of this kind cannot be sent a cost report."""
+    """Raise InvalidRequest if cost reports cannot be sent to a channel of this kind."""
     if report and not traits_of(kind).takes_reports:
         *others, last = (name for name, traits in TRAITS.items() if traits.takes_reports)
         raise InvalidRequest(
@@ -107,7 +107,7 @@ def shown_address(kind: str, address: str) -> str:
 
 
 def is_http_url(address: str) -> bool:
-    """Return whether text is a URL of HTTP with a host, without credentials."""
+    """Return whether a text is an HTTP URL with a host, without credentials."""
     try:
         parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

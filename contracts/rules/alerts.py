@@ -1,4 +1,4 @@
-"""Rules that raise alerts, and the fields of a notice: words, bounds and checks."""
+"""Alert rules and the fields of a notification: words, bounds and checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ RuleKind = Literal[
 Event = Literal["firing", "resolved", "test", "report"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
-# What an engine, a GPU or the collector did is nobody's but the platform's.
+# Engines, GPUs and the collector belong to the platform only.
 PLATFORM_KINDS: Final = frozenset(
     {"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch", "price_change"}
 )
@@ -33,7 +33,7 @@ PLATFORM_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NumberSetting:
-    """A setting of a rule: a number within bounds, both included, and what it is if nobody says."""
+    """A numeric setting of a rule: its bounds, both inclusive, and its default."""
 
     default: float
     least: float
@@ -44,30 +44,34 @@ class NumberSetting:
 _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
     "budget_threshold": {},
     "budget_forecast": {
-        "at_percent": NumberSetting(100, 1, 1000, "of the amount, at the period's end at the present pace"),
-        "after_percent": NumberSetting(10, 0, 99, "of the period must have passed: a first hour is no pace"),
+        "at_percent": NumberSetting(
+            100, 1, 1000, "percent of the amount, forecast for the period's end at the current rate"
+        ),
+        "after_percent": NumberSetting(10, 0, 99, "percent of the period that must have passed before forecasting"),
     },
-    "spend_anomaly": {"least_usd": NumberSetting(1, 0, 1e9, "differences below are not told")},
+    "spend_anomaly": {"least_usd": NumberSetting(1, 0, 1e9, "smallest difference that raises an alert, in USD")},
     "slo_burn": {},
     "saturation": {
-        "kv_percent": NumberSetting(90, 1, 100, "of an engine's KV blocks in use, at the most of a minute"),
-        "waiting": NumberSetting(8, 1, 1e6, "requests waiting in an engine, the mean of a minute"),
-        "minutes": NumberSetting(3, 1, 60, "in a row"),
+        "kv_percent": NumberSetting(90, 1, 100, "percent of an engine's KV blocks in use, maximum within a minute"),
+        "waiting": NumberSetting(8, 1, 1e6, "requests waiting in an engine, mean over a minute"),
+        "minutes": NumberSetting(3, 1, 60, "consecutive minutes above the bounds"),
     },
-    "gpu_fault": {"temperature_celsius": NumberSetting(90, 30, 130, "and above is a fault")},
-    "telemetry_loss": {"records": NumberSetting(1, 1, 1e9, "missing in an hour, at the least")},
+    "gpu_fault": {"temperature_celsius": NumberSetting(90, 30, 130, "GPU temperature from which it is a fault, in °C")},
+    "telemetry_loss": {"records": NumberSetting(1, 1, 1e9, "minimum number of records missing in an hour")},
     "ledger_mismatch": {
-        "tokens": NumberSetting(1, 1, 1e9, "between engine and bills in an hour, at the least"),
-        "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
+        "tokens": NumberSetting(1, 1, 1e9, "minimum difference between engine and bills in an hour, in tokens"),
+        "unexplained_percent": NumberSetting(
+            0.5, 0.01, 100, "minimum percent of a GPU's wall clock in an hour that is unexplained"
+        ),
     },
-    "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "minimum number of requests without a price in a day")},
     "bill_mismatch": {
-        "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+        "unknown_usd": NumberSetting(1, 0, 1e9, "unexplained USD of a provider's month above which it alerts"),
     },
     "price_change": {
-        "least_usd": NumberSetting(0, 0, 1e9, "USD a month at last month's usage, up or down, at the least"),
+        "least_usd": NumberSetting(0, 0, 1e9, "minimum change in USD a month at last month's usage, up or down"),
     },
-    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
+    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "minimum number of requests above a policy's limit")},
 }
 _REPEAT: Final = {
     "repeat_hours": NumberSetting(0, 0, 720, "hours after which an alert that is still open is sent again; 0: never")
@@ -81,11 +85,11 @@ _MAX_TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule whose settings have been checked. An empty `tenant` covers all tenants, each on its own.
+    """A rule whose settings have been checked. An empty `tenant` covers all tenants, each evaluated separately.
 
-    `settings` are numbers by name, with defaults filled in; `thresholds` are of budget_threshold, in percent, empty
-    for the budget's own; `slo` is of slo_burn, empty for all of the rule's tenant.
-    Raises InvalidRequest naming the field.
+    `settings` are numbers by name, with defaults filled in; `thresholds` belong to budget_threshold, in percent, empty
+    for the budget's own; `slo` belongs to slo_burn, empty for all of the rule's tenant. Raises InvalidRequest naming
+    the field.
     """
 
     id: str
@@ -95,7 +99,7 @@ class Rule:
     settings: Mapping[str, float] = field(default_factory=dict)
     thresholds: tuple[int, ...] = ()
     slo: str = ""
-    owner: str = ""  # who looks after its alerts
+    owner: str = ""  # who handles its alerts
     runbook: str = ""  # URL; empty: the documentation's page for the kind
     budget: str = ""  # of budget_threshold: only this one
 
@@ -103,7 +107,7 @@ class Rule:
     def of(
         cls, rule_id: str, kind: str, tenant: str, channels: tuple[str, ...], stated: Mapping[str, object]
     ) -> "Rule":
-        """Build a rule from what was stated of it. Raises InvalidRequest."""
+        """Build a rule from its stated settings. Raises InvalidRequest."""
         known = next((name for name in RULE_KINDS if name == kind), None)
         if known is None:
             raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(RULE_KINDS)}", param="kind")
@@ -125,7 +129,7 @@ class Rule:
 
 
 def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
-    """Return the numbers that a kind of rule can be told."""
+    """Return the numeric settings of a kind of rule."""
     return {**_SETTINGS[kind], **_REPEAT}
 
 
@@ -161,8 +165,9 @@ def _thresholds(value: object) -> tuple[int, ...]:
 class Finding:
     """A condition that holds now, for one subject.
 
-    `fingerprint` names the subject within its rule and stays the same while the condition holds. `facts` are plain
-    values for machines, money as decimal text. `ends_quietly`: its end is no news (a budget's next period begins).
+    `fingerprint` identifies the subject within its rule and stays the same while the condition holds. `facts` are plain
+    values for machines, money as decimal text. `ends_quietly`: its end needs no notification (a budget's next period
+    starts).
     """
 
     fingerprint: str
@@ -173,7 +178,7 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
     ends_quietly: bool = False
     title: str = ""  # a few words; empty: the summary
-    condition: str = ""  # what the rule asks
-    value: str = ""  # what was found
-    bound: str = ""  # what it was held against
-    level: int = 0  # of urgency: a rise of it is sent again
+    condition: str = ""  # what the rule checks
+    value: str = ""  # the measured value
+    bound: str = ""  # the bound that it is compared with
+    level: int = 0  # of urgency: an increase is sent again

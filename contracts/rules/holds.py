@@ -1,4 +1,4 @@
-"""Holds of an objective in danger: read and enforced by gateways."""
+"""Holds of an objective at risk: read and enforced by gateways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from typing import Final
 from contracts.errors import ConfigurationError
 from contracts.rules.objectives import HOOKS, Hook
 
-RETRY_SECONDS: Final = 30.0  # after which a caller may look again: rules are looked at every 15 s
+RETRY_SECONDS: Final = 30.0  # after which a caller may retry: rules are evaluated every 15 s
 CANARY: Final = "canary"
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSpec:
-    """One hold. Empty `tenant`, `model` and `route` mean all; from `until_ns` (Unix) on it holds nobody.
+    """One hold. Empty `tenant`, `model` and `route` mean all; it has no effect from `until_ns` (Unix) on.
 
-    Raises ConfigurationError on a hook that nothing acts on.
+    Raises ConfigurationError on an unknown hook.
     """
 
     slo: str
@@ -30,7 +30,7 @@ class HoldSpec:
             raise ConfigurationError(f"objective {self.slo!r} holds {self.hook!r}; known: {', '.join(HOOKS)}")
 
     def covers(self, who: "HeldFor", now_ns: int) -> bool:
-        """Return whether such requests are held at a moment (Unix ns)."""
+        """Return whether such requests are held at a time (Unix ns)."""
         return (
             now_ns < self.until_ns
             and self.tenant in ("", who.tenant)
@@ -41,7 +41,7 @@ class HoldSpec:
 
 @dataclass(frozen=True, slots=True)
 class HeldFor:
-    """Requests that a hold may cover: of a tenant, for what was asked (a route or a model), led to one of `models`."""
+    """Requests that a hold may cover: of a tenant, for a requested route or model, sent to one of `models`."""
 
     tenant: str
     route: str
@@ -49,10 +49,10 @@ class HeldFor:
 
 
 def hold_on(holds: Iterable[HoldSpec], hook: Hook, who: HeldFor, now_ns: int) -> HoldSpec | None:
-    """Return the hold of that kind which covers such requests at a moment (Unix ns), if any."""
+    """Return the hold of that kind that covers such requests at a time (Unix ns), if any."""
     return next((hold for hold in holds if hold.hook == hook and hold.covers(who, now_ns)), None)
 
 
 def is_canary(label: str) -> bool:
-    """Return whether an entry of a route is a canary, by its label: "canary", or "canary-" and more."""
+    """Return whether an entry of a route is a canary, by its label: "canary", or one that starts with "canary-"."""
     return label == CANARY or label.startswith(f"{CANARY}-")

@@ -1,7 +1,7 @@
-"""Limits, budgets and guards as nouns: whom a rule covers, what it counts, over which time, and how much is allowed.
+"""Types of limits and budgets: whom a rule covers, what it counts, over which time, and how much is allowed.
 
-Amounts are integers in the metric's base unit: requests, tokens, slots, GPU nanoseconds, pico-USD. How they are
-counted is not here (`gateway/limits`), nor how they are kept (`backends/control`, the YAML file).
+Amounts are integers in the metric's base unit: requests, tokens, slots, GPU nanoseconds, pico-USD. Counting is in
+`gateway/limits`, storage in `backends/control` and the YAML file.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 WINDOWS: Final[tuple[Window, ...]] = get_args(Window)
 PERIODS: Final[tuple[Period, ...]] = get_args(Period)
 BUDGET_LEVELS: Final[tuple[BudgetLevel, ...]] = get_args(BudgetLevel)
-MAX_AMOUNT: Final = 10**18 - 1  # what Decimal(18, 12) holds in pico-USD; 31 years in nanoseconds
-EACH: Final = "*"  # as a subject: every one has a counter of its own
+MAX_AMOUNT: Final = 10**18 - 1  # maximum of Decimal(18, 12) in pico-USD; 31 years in nanoseconds
+EACH: Final = "*"  # as a subject: each one has its own counter
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whom a rule covers. Every rule belongs to one tenant.
 
-    `subject` by level: tenant and conversation: empty or "*"; team: its id; project: "team/project"; key: its id;
-    user: as the caller states it; tag: "name=value". "*" (for a tag "name=*") counts every one on its own.
-    `model` empty: all models together.
+    `subject` by level: tenant and conversation: empty or "*"; team: its id; project: "team/project"; key: its id; user:
+    as the caller states it; tag: "name=value". "*" (for a tag "name=*") counts each one separately. `model` empty: all
+    models together.
     """
 
     tenant: str
@@ -58,11 +58,11 @@ class Scope:
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether a key and a model alone decide who is counted, so that it can be worked out once."""
+        """Return whether a key and a model alone determine the subject, so that it can be computed once."""
         return self.level in ("tenant", "team", "project", "key")
 
     def subject_of(self, who: Identity, model: str, conversation: str = "") -> str | None:
-        """Return whom a request of `who` counts as under this scope; `None` if it is not covered.
+        """Return the subject of a request of `who` under this scope; `None` if it is not covered.
 
         Requests with the same subject share a counter. Empty for the tenant as a whole.
         """
@@ -90,10 +90,10 @@ def _stated(level: Level, who: Identity) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LimitSpec:
-    """How much of a metric a scope may use in every window of that length, wherever the window begins.
+    """How much of a metric a scope may use in any window of that length, at any start.
 
-    `window` is `None` for concurrency (held while a request runs) and for conversations (as long as they live).
-    `when_away` says what holds while the shared counters cannot be reached: the gateway's share, or nothing at all.
+    `window` is `None` for concurrency (counted while a request runs) and for conversations (counted as a whole).
+    `when_away` states what is allowed while the shared counters are unreachable: the gateway's share, or nothing.
     """
 
     id: str
@@ -112,9 +112,7 @@ class LimitSpec:
                 f"metric {self.metric!r} is unknown; {', '.join(METRICS)}", about=about, param="metric"
             )
         if self.metric == "concurrency" and self.window is not None:
-            raise ConfigurationError(
-                "concurrency is counted at one moment and takes no window", about=about, param="window"
-            )
+            raise ConfigurationError("concurrency takes no window; leave it out", about=about, param="window")
         if self.scope.level == "conversation":
             if self.window is not None or self.metric == "concurrency":
                 raise ConfigurationError(
@@ -127,13 +125,13 @@ class LimitSpec:
 
     @property
     def is_windowed(self) -> bool:
-        """Return whether what is charged leaves again after a while."""
+        """Return whether charges leave the window again."""
         return self.window is not None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetAdjustment:
-    """What a recount has added to what a subject has spent of a budget in one period, in the budget's base unit."""
+    """What a recount has added to a subject's spending of a budget in one period, in the budget's base unit."""
 
     subject: str
     period_start_ns: int  # Unix
@@ -144,9 +142,9 @@ class BudgetAdjustment:
 class BudgetSpec:
     """How much money or GPU time a scope may use in a calendar period of its tenant's time zone.
 
-    A hard budget is never overspent; a soft one only tells. `thresholds` (percent) are told once each per period.
-    It counts from `starts_at_ns` and until `ends_at_ns` (Unix), where they are set. `adjustments` are what recounts
-    have added to what gateways have counted.
+    A hard budget is never overspent; a soft one only notifies. Each of `thresholds` (percent) notifies once per period.
+    The budget counts from `starts_at_ns` until `ends_at_ns` (Unix), if they are set. `adjustments` are what recounts
+    have added to the gateways' counts.
     """
 
     id: str
@@ -185,11 +183,11 @@ class BudgetSpec:
 
     @property
     def is_windowed(self) -> bool:
-        """Return False: what is charged stays charged for as long as the period lasts."""
+        """Return False: charges stay for the whole period."""
         return False
 
     def adjusted(self, subject: str, period_start_ns: int) -> int:
-        """Return what recounts have added to what one subject has spent in one period; below 0 for a refund."""
+        """Return what recounts have added to one subject's spending in one period; below 0 for a refund."""
         if not self.adjustments:
             return 0
         wanted = (subject, period_start_ns)
@@ -207,18 +205,18 @@ def _check_amount(about: str, amount: int, least: int) -> None:
 
 
 PriorityClass = Literal["interactive", "standard", "batch"]
-PRIORITY_CLASSES: Final[tuple[PriorityClass, ...]] = get_args(PriorityClass)  # the first goes first
+PRIORITY_CLASSES: Final[tuple[PriorityClass, ...]] = get_args(PriorityClass)  # the first one is served first
 
 
 @dataclass(frozen=True, slots=True)
 class TenantSpec:
-    """What of a tenant the data plane decides by. `weight` is its share under contention."""
+    """A tenant's settings in the data plane. `weight` is its share under contention."""
 
     id: str
     weight: int = 1
     time_zone: str = "UTC"
     is_active: bool = True
-    keeps_content: bool = False  # what is said in its requests is kept, redacted
+    keeps_content: bool = False  # its prompts and answers are stored, redacted
     audits_requests: bool = False  # each of its requests has an entry in the audit log
 
     def __post_init__(self) -> None:
@@ -230,10 +228,10 @@ class TenantSpec:
 class QueueSpec:
     """How requests wait in front of a pool. `None` if nothing is set.
 
-    `max_in_flight` and `max_tokens_in_flight` (prompt and reserved output together) bound what the pool is given at
-    once; engine hosts that state their own room are asked instead of the latter. The tenant's caps are shares of these
-    (0 to 1). A prompt of more than `long_prompt_tokens` goes through one of `long_prompt_slots`. A request that waited
-    longer than its class's `deadline_seconds` is shed, the lowest class first.
+    `max_in_flight` and `max_tokens_in_flight` (prompt and reserved output together) bound what the pool gets at once;
+    if engine hosts report their own capacity, that replaces the latter. The tenant's caps are shares of these (0 to 1).
+    A prompt of more than `long_prompt_tokens` goes through one of `long_prompt_slots`. A request that waited longer
+    than its class's `deadline_seconds` is shed, the lowest class first.
     """
 
     max_in_flight: int | None = None
@@ -241,7 +239,7 @@ class QueueSpec:
     max_waiting: int = 10_000
     tenant_max_in_flight: float = 1.0
     tenant_max_tokens: float = 1.0
-    ageing_seconds: float = 10.0  # waiting this long is worth one class
+    ageing_seconds: float = 10.0  # waiting this long raises a request by one class
     long_prompt_tokens: int | None = None
     long_prompt_slots: int = 1
     deadline_seconds: Mapping[PriorityClass, float] = field(default_factory=dict)

@@ -1,23 +1,23 @@
 """The metrics that limits and budgets count: one of `METRIC_KINDS` each, from which the other lists of metrics derive.
 
-What a request uses of each is in `gateway/limits/demand.py`. What it reserves of one that is not counted in tokens is
-decided in `gateway/limits/limiter.py` (`reserve`, `_rates`). Help lists the words: renew the golden files of
+A request's use of each is computed in `gateway/limits/demand.py`, what it reserves of one that is not counted in tokens
+in `gateway/limits/limiter.py` (`reserve`, `_rates`). Help lists the words: renew the golden files of
 `tests/tollkeeper/test_golden.py`.
 """
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# In base units, and as people write them. Both in the order of `METRIC_KINDS`.
+# In base units, and as written by people. Both in the order of `METRIC_KINDS`.
 Metric = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ns", "pico_usd"]
 MetricWord = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd"]
 
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """A metric: its name in code, its word over HTTP and in the YAML file, and the unit that messages show.
+    """A metric: its name in code, its word over HTTP and in the YAML file, and the unit in messages.
 
-    `decimals` are those that an amount in that unit may have.
+    `decimals` is the maximum number of decimals of an amount in that unit.
     """
 
     name: Metric

@@ -1,7 +1,7 @@
-"""Service level objectives: what counts as good, how much may be bad, and how fast that is being used up.
+"""Service level objectives: what counts as good, how much may be bad, and how fast that is used up.
 
-Counts are integers and shares are fractions, so that a rate at its threshold is at its threshold. The arithmetic is
-that of Google's SRE Workbook, chapter 5 (multi-window, multi-burn-rate alerts).
+Counts are integers and shares are fractions, so that a rate exactly at its threshold is recognised as such. The
+arithmetic is that of Google's SRE Workbook, chapter 5 (multi-window, multi-burn-rate alerts).
 """
 
 from collections.abc import Mapping
@@ -24,28 +24,28 @@ TIMED: Final[tuple[Timed, ...]] = get_args(Timed)
 PROMPT_CLASSES: Final[tuple[PromptClass, ...]] = get_args(PromptClass)
 HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
-# Thresholds are taken from these steps, in tenths of a millisecond: the store counts requests by them (migration
-# 0018), so every count is exact, and an objective may be written or changed after the requests it counts.
+# Thresholds are taken from these steps, in tenths of a millisecond: the store counts requests by them (migration 0018),
+# so every count is exact, and an objective may be created or changed after the requests that it counts.
 STEPS_TENTHS_MS: Final[tuple[int, ...]] = tuple(
     digits * 10**power for power in range(6) for digits in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
 )
 PROMPT_CLASS_BELOW_TOKENS: Final[Mapping[str, int]] = {"short": 1_024, "medium": 8_192, "long": 32_768}
 INDICATORS_KEPT: Final = timedelta(days=90)  # in the store, by hour (migration 0018)
-WINDOW_DAYS: Final = (1, 85)  # what is kept, less the longest burn window's margin
+WINDOW_DAYS: Final = (1, 85)  # the stored period, minus the longest burn window's margin
 _MAX_TARGET_DECIMALS: Final = 5
 _EVERYTHING: Final = Decimal(100)
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A promise about requests: of those that count in any `window_days`, `target_percent` are good.
+    """An objective for requests: of those that count in any `window_days`, `target_percent` must be good.
 
-    Empty `tenant`, `model`, `route` and `prompt_class` mean all. `thresholds_ms` holds one threshold where the
-    indicator is a time, none for availability, and one to three for goodput, of which all must hold. An alert about
-    fewer than `min_events` requests needs a third of that many bad ones.
+    Empty `tenant`, `model`, `route` and `prompt_class` mean all. `thresholds_ms` holds one threshold if the indicator
+    is a time, none for availability, and one to three for goodput, which must all be met. With fewer than `min_events`
+    requests, an alert needs a third of that many bad ones.
 
-    Raises InvalidRequest, with a code of its own for each, on a target of 0 or 100 %, a threshold that is not one of
-    the kept steps, and a window that the store does not keep.
+    Raises InvalidRequest, with a separate code for each, on a target of 0 or 100 %, a threshold that is not one of the
+    stored steps, and a window that the store does not cover.
     """
 
     id: str
@@ -161,7 +161,7 @@ def _check_step(name: str, threshold_ms: Decimal) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The requests that count in a stretch of time, and how many of them were bad."""
+    """The requests that count in a period, and how many of them were bad."""
 
     total: int = 0
     bad: int = 0
@@ -178,32 +178,35 @@ class Counts:
         return Fraction(self.total - self.bad, self.total) if self.total else None
 
     def burn_rate(self, objective: Objective) -> Fraction | None:
-        """Return how many times faster than allowed the budget is used up; 1 uses it up just at the window's end."""
+        """Return how many times faster than allowed the budget is used up; 1 uses it up exactly at the window's end."""
         return Fraction(self.bad, self.total) / objective.bad_share if self.total else None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBudget:
-    """How a window stands. `allowed` bad requests may be, in fractions of one, of as many as have counted so far."""
+    """The error budget of a window. `allowed` is how many requests may be bad, as a fraction, for the count so far."""
 
     counts: Counts
     allowed: Fraction
 
     @classmethod
     def of(cls, objective: Objective, counts: Counts) -> "ErrorBudget":
-        """Build the budget of a window's counts."""
+        """Build the error budget from a window's counts."""
         return cls(counts, counts.total * objective.bad_share)
 
     @property
     def remaining_share(self) -> Fraction | None:
-        """Return what is left of the budget: 1 untouched, 0 used up, below 0 overspent; `None` if nothing counts."""
+        """Return the remaining share of the budget: 1 untouched, 0 used up, below 0 overspent; `None` if nothing
+        counts.
+        """
         return 1 - Fraction(self.counts.bad) / self.allowed if self.counts.total else None
 
 
 @dataclass(frozen=True, slots=True)
 class BurnPair:
     """Two windows that must both reach burn rate `factor` for an alert: the long one shows that it matters, the short
-    one that it continues."""
+    one that it continues.
+    """
 
     factor: Fraction
     long: timedelta
@@ -212,7 +215,7 @@ class BurnPair:
 
     @property
     def name(self) -> str:
-        """Return the name of the pair as people write it, such as "14.4x 1h/5m"."""
+        """Return the name of the pair for people, such as "14.4x 1h/5m"."""
         return f"{float(self.factor):g}x {span_text(self.long)}/{span_text(self.short)}"
 
 
@@ -231,7 +234,7 @@ BURN_WINDOWS: Final[tuple[timedelta, ...]] = tuple(
 def is_burning(objective: Objective, pair: BurnPair, long: Counts, short: Counts) -> bool:
     """Return whether both windows of a pair burn at least as fast as its factor.
 
-    Of few requests a single bad one burns fast: where the long window has fewer than `min_events`, a third of that many
+    With few requests, a single bad one burns fast: if the long window has fewer than `min_events`, a third of that many
     must be bad.
     """
     rates = (long.burn_rate(objective), short.burn_rate(objective))
@@ -241,7 +244,7 @@ def is_burning(objective: Objective, pair: BurnPair, long: Counts, short: Counts
 
 
 def burning_pairs(objective: Objective, counts: Mapping[timedelta, Counts]) -> tuple[BurnPair, ...]:
-    """Return the pairs that burn, the most urgent first. `counts` is by window; one that is missing has no requests."""
+    """Return the pairs that burn, most urgent first. `counts` is by window; a missing one has no requests."""
     nothing = Counts()
     return tuple(
         pair
@@ -251,7 +254,7 @@ def burning_pairs(objective: Objective, counts: Mapping[timedelta, Counts]) -> t
 
 
 def span_text(length: timedelta) -> str:
-    """Return a window as people write it: 5m, 1h, 3d."""
+    """Format a window for people: 5m, 1h, 3d."""
     seconds = int(length.total_seconds())
     for unit, name in ((86_400, "d"), (3_600, "h")):
         if seconds % unit == 0:

@@ -1,6 +1,6 @@
-"""Calendar periods of budgets in a tenant's time zone, and what a budget comes to at its present pace.
+"""Calendar periods of budgets in a tenant's time zone, and forecasts of their spending.
 
-All times are Unix nanoseconds. A day has 23, 24 or 25 hours where clocks are put forward or back.
+All times are Unix nanoseconds. A day has 23, 24 or 25 hours when clocks change.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ def zone_of(time_zone: str) -> ZoneInfo:
 
 
 def period_bounds(period: Period, time_zone: str, at_ns: int) -> tuple[int, int | None]:
-    """Return the start (inclusive) and the end (exclusive) of the period that holds `at_ns`.
+    """Return the start (inclusive) and the end (exclusive) of the period that contains `at_ns`.
 
-    Weeks begin on Monday. `total` began with Unix time and has no end (`None`). Raises ConfigurationError if the time
+    Weeks start on Monday. `total` starts with Unix time and has no end (`None`). Raises ConfigurationError if the time
     zone is unknown.
     """
     if period == "total":
@@ -37,16 +37,16 @@ def period_bounds(period: Period, time_zone: str, at_ns: int) -> tuple[int, int 
     start_ns, after = _midnight_ns(first, zone), _first_day_after(period, first)
     end_ns = _midnight_ns(after, zone)
     if at_ns >= end_ns:
-        # Clocks put back across midnight repeat the last hour of a day after the next has begun (St. John's,
-        # until 2011). A day begins once: the repeated hour belongs to the next.
+        # If clocks are set back across midnight, the last hour of a day repeats after the next has started (St. John's,
+        # until 2011). A day starts once: the repeated hour belongs to the next.
         start_ns, end_ns = end_ns, _midnight_ns(_first_day_after(period, after), zone)
     return start_ns, end_ns
 
 
 def budget_period(budget: BudgetSpec, at_ns: int) -> tuple[int, int | None] | None:
-    """Return the bounds of the budget's period that holds `at_ns`, clipped to when it begins and ends.
+    """Return the bounds of the budget's period that contains `at_ns`, clipped to the budget's start and end.
 
-    `None` if it does not bind at that time. Raises ConfigurationError if its time zone is unknown.
+    `None` if it is not in effect at that time. Raises ConfigurationError if its time zone is unknown.
     """
     starts_at_ns, ends_at_ns = budget.starts_at_ns, budget.ends_at_ns
     if starts_at_ns is not None and at_ns < starts_at_ns:
@@ -76,31 +76,31 @@ def _first_day_after(period: Period, first: date) -> date:
 
 
 def _midnight_ns(day: date, zone: ZoneInfo) -> int:
-    """Return when a day begins: the earlier of two midnights, and the moment of change if there is none."""
+    """Return when a day starts: the earlier of two midnights, and the time of the clock change if there is none."""
     return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * _SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a period comes to if it goes on as it has so far.
+    """The forecast for a period at its mean rate so far.
 
-    `projected` is what will be used at its end, in the metric's base unit; `None` if it has no end. `exhausted_at_ns`
-    is when the amount is used up; `None` if that is not within the period.
+    `projected` is the usage at its end, in the metric's base unit; `None` if it has no end. `exhausted_at_ns` is when
+    the amount is used up; `None` if that is not within the period.
     """
 
     projected: int | None
     exhausted_at_ns: int | None
 
 
-LEAST_PACE: Final = Fraction(1, 10)  # of a period, before what was used of it is a pace
+LEAST_PACE: Final = Fraction(1, 10)  # minimum part of a period before its rate is extrapolated
 
 
 def budget_outlook(
     amount: int, used: int, start_ns: int, counts_since_ns: int, now_ns: int, end_ns: int | None
 ) -> Forecast:
-    """Carry the pace of a budget on as `forecast` does, once a tenth of its period was counted: a first hour is none.
+    """Extrapolate a budget's spending as `forecast` does, once a tenth of its period was counted.
 
-    `counts_since_ns` is when counting began, where that is later than the period's start.
+    `counts_since_ns` is when counting started, if later than the period's start.
     """
     since_ns = max(start_ns, counts_since_ns)
     outlook = forecast(amount, used, since_ns, now_ns, end_ns)
@@ -110,9 +110,9 @@ def budget_outlook(
 
 
 def forecast(amount: int, used: int, since_ns: int, now_ns: int, end_ns: int | None) -> Forecast:
-    """Carry the mean pace since `since_ns` on to the period's end.
+    """Extrapolate the mean rate since `since_ns` to the period's end.
 
-    For a period without a beginning of its own (`total`), `since_ns` is when the first use was counted.
+    For a period without a start (`total`), `since_ns` is when the first use was counted.
     """
     elapsed_ns = now_ns - since_ns
     if used >= amount:

@@ -1,4 +1,4 @@
-"""The words in which people write limits and budgets, over HTTP and in the YAML file, and the base units behind them.
+"""The words for limits and budgets, over HTTP and in the YAML file, and their base units.
 
 `gpu_ms` is counted in nanoseconds and `usd` in pico-USD; every other metric is counted as it is written.
 """
@@ -21,8 +21,7 @@ WINDOW_SECONDS: Final[dict[Window, int]] = {"second": 1, "minute": 60, "hour": 3
 def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None) -> int:
     """Convert a written amount to the metric's base unit, exactly.
 
-    Raises ConfigurationError if the amount stands in the wrong field, is finer than a pico-USD, or is more than can be
-    counted (`MAX_AMOUNT`).
+    Raises ConfigurationError if the amount is in the wrong field, is finer than a pico-USD, or exceeds `MAX_AMOUNT`.
     """
     if word == "usd":
         if amount_usd is None or amount is not None:
@@ -42,7 +41,7 @@ def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None
 
 
 def pico_usd_of(amount_usd: Decimal) -> int:
-    """Convert USD to pico-USD. Raises ConfigurationError naming `amount_usd` on what is no such amount."""
+    """Convert USD to pico-USD. Raises ConfigurationError naming `amount_usd` if the amount is invalid."""
     try:
         return pico_usd(amount_usd)
     except ValueError as error:
@@ -50,7 +49,7 @@ def pico_usd_of(amount_usd: Decimal) -> int:
 
 
 def exact_text(metric: Metric, amount: int) -> str:
-    """Write an amount in base units as exact decimal text in the unit people use: USD, GPU milliseconds, tokens."""
+    """Format an amount in base units as exact decimal text in the unit for people: USD, GPU milliseconds, tokens."""
     places = KIND_OF_METRIC[metric].decimals
     if not places:
         return str(amount)
@@ -60,19 +59,19 @@ def exact_text(metric: Metric, amount: int) -> str:
 
 
 def amount_text(metric: Metric, amount: int) -> str:
-    """Write an amount with its unit, for a message: "12.5 USD", "100 tokens"."""
+    """Format an amount with its unit, for a message: "12.5 USD", "100 tokens"."""
     return f"{exact_text(metric, amount)} {KIND_OF_METRIC[metric].unit}"
 
 
 def limit_text(limit: LimitSpec) -> str:
-    """Write what a limit allows, for a message: "100 tokens per minute"."""
+    """Format what a limit allows, for a message: "100 tokens per minute"."""
     return amount_text(limit.metric, limit.amount) + (f" per {limit.window}" if limit.window else "")
 
 
 def find_contradiction(limits: Iterable[LimitSpec]) -> tuple[LimitSpec, LimitSpec] | None:
-    """Find two limits of one scope and metric where the wider window allows less than the narrower one.
+    """Find two limits of one scope and metric of which the wider window allows less than the narrower one.
 
-    Gives (narrower, wider): what the narrower promises could never be used. `None` if all agree.
+    Return (narrower, wider): the narrower amount could never be used. `None` if there is no such pair.
     """
     rivals: dict[tuple[Scope, Metric], list[tuple[int, LimitSpec]]] = {}
     for limit in limits:
@@ -86,7 +85,7 @@ def find_contradiction(limits: Iterable[LimitSpec]) -> tuple[LimitSpec, LimitSpe
 
 
 def contradiction_text(narrower: LimitSpec, wider: LimitSpec) -> str:
-    """Return why two limits cannot stand together, and what to do."""
+    """Return why two limits contradict each other, and what to do."""
     return (
         f"limit {wider.id!r} allows {limit_text(wider)}, less than the {limit_text(narrower)} of limit "
         f"{narrower.id!r} for the same scope; raise the wider window's amount or lower the narrower one's"

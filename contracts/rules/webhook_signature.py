@@ -9,5 +9,7 @@ EVENT_ID_HEADER: Final = "x-tollkeeper-event-id"
 
 
 def signature_of(body: bytes, secret: bytes) -> str:
-    """Return what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
+    """Return the signature for the receiver to compare: HMAC-SHA-256 of the body with the installation's webhook
+    secret, in hex.
+    """
     return "sha256=" + hmac.digest(secret, body, hashlib.sha256).hex()

@@ -1,1 +1,1 @@
-"""Configuration that a gateway serves by: pools, models, routes, rollouts, failure policies."""
+"""Configuration of the serving path: pools, models, routes, rollouts, failure policies."""

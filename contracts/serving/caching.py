@@ -1,4 +1,4 @@
-"""Response cache policy of a model or route: which answers, how long, for whom, at what price."""
+"""Response cache policy of a model or route: which answers are cached, how long, for whom, at what price."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,21 +11,21 @@ from contracts.errors import ConfigurationError
 
 CacheMode = Literal["exact", "semantic"]
 CacheShare = Literal["tenant", "project", "key", "user"]
-CacheOutcome = Literal["", "miss", "hit", "semantic_hit"]  # as the record has it; empty: no cache was asked
+CacheOutcome = Literal["", "miss", "hit", "semantic_hit"]  # as on the record; empty: no cache was used
 
 MAX_TTL_SECONDS: Final = 30 * 86_400
 MAX_ANSWER_BYTES: Final = 16 << 20
-_PARTS: Final = 10**6  # prices of hits are kept in millionths of the answer's own
+_PARTS: Final = 10**6  # prices of hits are stored in millionths of the answer's own
 
 
 class CachePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """How answers are kept. No answer is ever given to another tenant than the one it was made for.
+    """How answers are cached. No answer is ever returned to another tenant than the one it was generated for.
 
-    `exact` answers a request that is the same in all that its answer depends on. `semantic` answers, besides, one
-    whose last message has the same words in the same order behind another opening, at a cosine of `similarity` or
-    more, all else being equal. `share` says how far within a tenant answers go: to all of it, to a project, to a key,
-    or to one end user of a key. `hit_price` is the share of the answer's price that a kept one costs, 0 to 1, to six
-    places.
+    `exact` matches a request that is equal in everything that its answer depends on. `semantic` also matches a request
+    whose last message has the same words in the same order after a different opening, at a cosine of `similarity` or
+    more, if everything else is equal. `share` is the scope of sharing within a tenant: the whole tenant, a project, a
+    key, or one end user of a key. `hit_price` is the share of the answer's price that a cached one costs, 0 to 1, to
+    six places.
     """
 
     mode: CacheMode = "exact"
@@ -43,7 +43,7 @@ class CachePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             raise ValueError(f"hit_price is {price}; it may have six decimal places")
 
     def price_of(self, answer_pico_usd: int) -> int:
-        """Return what a hit costs where the answer's own price is this, in pico-USD; a part of one counts as one."""
+        """Return the price of a hit for an answer with this price, in pico-USD, rounded up."""
         return -(-answer_pico_usd * int(self.hit_price * _PARTS) // _PARTS)
 
 

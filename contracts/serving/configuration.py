@@ -1,7 +1,7 @@
 """A gateway's configuration: keys, models, pools, targets, prices, limits and budgets as an immutable snapshot.
 
-It is read from the control-plane database or from a single YAML file; the data plane only ever sees this, and
-swaps the whole of it at once when its revision has moved.
+It is read from the control-plane database or from a single YAML file; the data plane only uses this, and replaces it as
+a whole when its revision has changed.
 """
 
 from collections.abc import Container, Mapping
@@ -28,16 +28,16 @@ from contracts.serving.sampling import SamplingPolicy
 
 
 def control_database_url(chosen: str, data: Path) -> str:
-    """Return the control database's URL: the one chosen, else SQLite's in the data directory."""
+    """Return the control database's URL: the configured one, else SQLite's in the data directory."""
     return chosen or f"sqlite:///{(data / 'control.db').absolute()}"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPolicy:
-    """What a key may do beyond its models and endpoints. Keys with the same policy share one object.
+    """Restrictions of a key beyond its models and endpoints. Keys with the same policy share one object.
 
-    `addresses` are networks it may be used from ("10.0.0.0/8", "2001:db8::/32"), `None` meaning anywhere.
-    `priority` is the best class it may ask for and the one it gets when it asks for none.
+    `addresses` are networks it may be used from ("10.0.0.0/8", "2001:db8::/32"), `None` meaning anywhere. `priority` is
+    the highest class that it may ask for, and its default.
     """
 
     addresses: tuple[str, ...] | None = None
@@ -50,11 +50,11 @@ DEFAULT_POLICY: Final = KeyPolicy()
 
 
 class KeyEntry(msgspec.Struct, frozen=True, gc=False):
-    """A key as the data plane knows it: by the digest of its secret, with the payer it stands for.
+    """A key as the data plane knows it: by the digest of its secret, with its payer.
 
-    `models` and `endpoints` are what it may use, `None` meaning all. Times are Unix nanoseconds. A key that was
-    rotated has an entry for each secret that works. There may be 100,000: they are compact, share what is equal, and
-    are nothing to the garbage collector, as nothing in them can refer back.
+    `models` and `endpoints` are what it may use, `None` meaning all. Times are Unix nanoseconds. A rotated key has an
+    entry for each valid secret. There may be 100,000 entries: they are compact, share equal parts, and are ignored by
+    the garbage collector, because they cannot form cycles.
     """
 
     digest: bytes  # HMAC-SHA-256(pepper, key), 32 bytes
@@ -64,15 +64,15 @@ class KeyEntry(msgspec.Struct, frozen=True, gc=False):
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
     policy: KeyPolicy = DEFAULT_POLICY
-    since_ns: int = 0  # when the youngest of its tenant, team and project was created; 0: unknown
+    since_ns: int = 0  # creation of the newest of its tenant, team and project; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class IssuerSpec:
-    """An identity provider whose tokens (JWT) are taken in place of keys.
+    """An identity provider whose tokens (JWT) are accepted in place of keys.
 
-    `keys_url` is where its signing keys are (JWKS); empty: where OpenID discovery below `issuer` says. The payer is
-    read from claims: `tenant` is a fixed tenant, or else `tenant_claim` names the claim that holds it.
+    `keys_url` is where its signing keys are (JWKS); empty: found by OpenID discovery below `issuer`. The payer is read
+    from claims: `tenant` is a fixed tenant, or else `tenant_claim` names the claim that contains it.
     """
 
     issuer: str  # the token's `iss`, exactly
@@ -103,19 +103,19 @@ class IssuerSpec:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """One replica and how it is spoken to; see `contracts.control.serving.Target`."""
+    """One replica and its protocol; see `contracts.control.serving.Target`."""
 
     id: str
     pool: str
     kind: str  # a TargetKind
     url: str = ""
-    model: str = ""  # upstream's name for it; empty: the name the application used
+    model: str = ""  # upstream's name for it; empty: the name that the application used
     provider: str = ""
     key_ref: str = ""  # "env:NAME" or "file:PATH"
     weight: int = 1
     region: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
-    slow_start_seconds: float = 0.0  # in which its share of turns grows, if it joins a pool that serves
+    slow_start_seconds: float = 0.0  # in which its share of requests grows, if it joins a pool in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class ModelSpec:
     context_tokens: int | None = None
     created_unix: int = 0
     sampling: SamplingPolicy | None = None
-    cache: CachePolicy | None = None  # none: its answers are not kept
+    cache: CachePolicy | None = None  # none: its answers are not cached
 
     def __post_init__(self) -> None:
         limit = None if self.sampling is None else self.sampling.output_limit
@@ -156,9 +156,9 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the data plane decides by, at one revision.
+    """The complete configuration of the data plane, at one revision.
 
-    `misconfigured` says, in words for a log, what of it could not be read and is left out.
+    `misconfigured` describes, for a log, what could not be read and is left out.
     """
 
     revision: int
@@ -173,9 +173,9 @@ class Snapshot:
     issuers: tuple[IssuerSpec, ...] = ()
     routes: Mapping[str, RouteSpec] = field(default_factory=dict)
     playbooks: Mapping[str, Playbook] = field(default_factory=dict)  # by provider
-    holds: tuple[HoldSpec, ...] = ()  # what objectives in danger hold back now
+    holds: tuple[HoldSpec, ...] = ()  # current holds of objectives at risk
     guardrails: tuple[GuardrailPolicy, ...] = ()
-    rollouts: Mapping[str, RolloutSpec] = field(default_factory=dict)  # that are live, by route
+    rollouts: Mapping[str, RolloutSpec] = field(default_factory=dict)  # live ones, by route
     mcp_servers: Mapping[str, McpServerSpec] = field(default_factory=dict)
     mcp_rules: tuple[ToolRule, ...] = ()
 
@@ -186,12 +186,14 @@ class Snapshot:
                 raise ConfigurationError(f"model {model.id!r} names pool {model.pool!r}; known pools: {known}")
 
     def names(self, allowed: Container[str] | None = None) -> dict[str, int]:
-        """Return every name that applications may ask for, or those allowed, with when each was made (Unix seconds)."""
+        """Return every name that applications may ask for, or the allowed ones, with their creation times (Unix
+        seconds).
+        """
         every: dict[str, ModelSpec | RouteSpec] = {**self.models, **self.routes}
         return {name: found.created_unix for name, found in every.items() if allowed is None or name in allowed}
 
     def serves(self, name: str, allowed: Container[str] | None = None) -> bool:
-        """Return whether a name stands for a model or a route, and is among those allowed."""
+        """Return whether a name is a model or a route, and is allowed."""
         return (name in self.models or name in self.routes) and (allowed is None or name in allowed)
 
 

@@ -1,4 +1,4 @@
-"""The settings of a target that stands for all endpoints that are found."""
+"""The settings of a target that represents all discovered endpoints."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,25 +14,25 @@ _MOST_SECONDS: Final = 3600.0
 
 
 def discover_of(spec: TargetSpec) -> str:
-    """Return where a target's endpoints are found; empty for a target that is one endpoint."""
+    """Return where a target's endpoints are discovered; empty for a target with one endpoint."""
     where = spec.settings.get(DISCOVER)
     return where if isinstance(where, str) else ""
 
 
 def slow_start_of(spec: TargetSpec) -> float:
-    """Return the number of seconds in which the share of an endpoint that joins grows to the whole."""
+    """Return the seconds in which the share of a joining endpoint grows to its full size."""
     seconds = spec.settings.get(SLOW_START_SECONDS, _DEFAULT_SECONDS)
     return float(seconds) if isinstance(seconds, int | float) else _DEFAULT_SECONDS
 
 
 def without_discovery(spec: TargetSpec) -> TargetSpec:
-    """Return a target with the settings that are its adapter's."""
+    """Return a target with only the settings of its adapter."""
     kept = {name: value for name, value in spec.settings.items() if name not in (DISCOVER, SLOW_START_SECONDS)}
     return spec if len(kept) == len(spec.settings) else replace(spec, settings=kept)
 
 
 def check_discovery(spec: TargetSpec) -> None:
-    """Raise ConfigurationError on settings that cannot be used together, naming the target."""
+    """Raise ConfigurationError if settings contradict each other, naming the target."""
     where, seconds = spec.settings.get(DISCOVER), spec.settings.get(SLOW_START_SECONDS)
     if where is None:
         if ADDRESS in spec.url:
@@ -45,7 +45,7 @@ def check_discovery(spec: TargetSpec) -> None:
             )
         return
     if not isinstance(where, str) or not where:
-        raise ConfigurationError(f"target {spec.id!r}, discover: give a text such as dns:_http._tcp.vllm.example")
+        raise ConfigurationError(f"target {spec.id!r}, discover: use a text such as dns:_http._tcp.vllm.example")
     if ADDRESS not in spec.url:
         raise ConfigurationError(
             f"target {spec.id!r} discovers endpoints; its url must have {ADDRESS} where host and port go, such as "

@@ -1,6 +1,7 @@
 """Failure policies of a pool: retries, timeouts, circuit breakers.
 
-A playbook says the same of a provider as a whole: what counts as its outage, who answers meanwhile, how it comes back.
+A playbook states the same for a whole provider: what counts as its outage, which providers answer meanwhile, how it
+recovers.
 """
 
 from collections.abc import Mapping
@@ -15,13 +16,13 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """When a target is left alone, and how it comes back.
+    """When a target's circuit opens, and how it recovers.
 
-    It is left alone after that many failures in a row, or where `failure_share` of at least `least_requests` within
-    `window_seconds` failed, or where its mean first token (or its mean whole answer, where tokens do not pass) takes
-    `slow_factor` times as long as its siblings' and at least `slow_seconds` more; `slow_factor` `None`: never for that.
-    A pause lasts `first_pause_seconds`, twice as long after every probe that fails, at most `longest_pause_seconds`.
-    After `good_probes` it is called as before, a growing share of its turns during `ramp_seconds`.
+    It opens after `failures_in_a_row`, or if `failure_share` of at least `least_requests` within `window_seconds`
+    failed, or if its mean time to first token (or to the complete answer, if tokens are not seen) is `slow_factor`
+    times that of the pool's other targets and at least `slow_seconds` more; `slow_factor` `None`: never for slowness. A
+    pause lasts `first_pause_seconds`, doubled after every failed probe up to `longest_pause_seconds`. After
+    `good_probes` it is called again, with a growing share of requests during `ramp_seconds`.
     """
 
     failures_in_a_row: int = 5
@@ -61,9 +62,10 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HedgePolicy:
-    """When a second target is asked as well: after the `quantile` of the pool's first tokens, `least_seconds` at least.
+    """When a second target is called too: after the `quantile` of the pool's times to first token, at least
+    `least_seconds`.
 
-    At most `share` of the pool's requests are asked twice. Whoever gives the first token answers.
+    At most `share` of the pool's requests are hedged. The target with the first token answers.
     """
 
     quantile: float = 0.95
@@ -81,15 +83,15 @@ class HedgePolicy:
 class FailurePolicy:
     """What a pool does about failures.
 
-    A request that fails at one target goes to the next at once. `retries` is how often it then starts over with those
-    that may be called again, after a pause: at random up to `backoff_seconds`, doubled each time up to
-    `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both are paid from one budget: further tries
-    may be `retry_share` of the pool's requests, and `retries_per_second` beyond that. `first_token_seconds`,
-    `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
-    only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two is
-    set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in its
-    turn. `when_all_away` says whether a request is sent to a target that is left alone if there is no other, or
-    refused at once.
+    A request that fails at one target goes to the next at once. `retries` is how often it then starts over with the
+    targets that may be called again, after a pause: random up to `backoff_seconds`, doubled each time up to
+    `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both use one retry budget: further attempts
+    may be `retry_share` of the pool's requests, plus `retries_per_second`. `first_token_seconds`,
+    `between_tokens_seconds` and `total_seconds` (of all attempts together) apply to every kind of target; `None`: only
+    the targets' own timeouts apply. A complete answer is requested as a stream if one of the first two is set; if that
+    is impossible, `whole_answer_seconds` bounds each attempt. Without a breaker every target is called in its turn.
+    `when_all_away` states whether a request is sent to a target with an open circuit if there is no other, or refused
+    at once.
     """
 
     retries: int = 0
@@ -121,22 +123,22 @@ class FailurePolicy:
 
     @property
     def is_timed(self) -> bool:
-        """Return whether the pool sets times of its own."""
+        """Return whether the pool sets its own time limits."""
         return self.times_tokens or self.total_seconds is not None or self.whole_answer_seconds is not None
 
     @property
     def times_tokens(self) -> bool:
-        """Return whether the pool bounds times that are only known where tokens are seen as they come."""
+        """Return whether the pool limits times that are only known if tokens are seen as they arrive."""
         return self.first_token_seconds is not None or self.between_tokens_seconds is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Playbook:
-    """What is done when a provider fails as a whole, in all pools.
+    """What happens while a whole provider is down, in all pools.
 
-    `outage` says what of all its targets together counts as that, and how it comes back: its targets are left alone
-    as one, and probed as one. `then` are the providers that answer meanwhile, best first; those that it does not
-    name come behind them, in the order they would have had.
+    `outage` states what counts as an outage over all its targets together, and how it recovers: their circuits open as
+    one, and are probed as one. `then` are the providers that answer meanwhile, best first; providers that it does not
+    name follow in their usual order.
     """
 
     provider: str
@@ -147,16 +149,16 @@ class Playbook:
         if not self.provider:
             raise ConfigurationError("a playbook needs the name of a provider")
         if self.provider in self.then:
-            raise ConfigurationError(f"playbook {self.provider!r}: the provider that is out cannot answer meanwhile")
+            raise ConfigurationError(f"playbook {self.provider!r}: the provider that is down cannot answer meanwhile")
         twice = [name for place, name in enumerate(self.then) if name in self.then[:place]]
         if twice:
             raise ConfigurationError(f"playbook {self.provider!r}: then names {twice[0]!r} twice")
 
 
 def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
-    """Build a pool's policy from its settings, what is left out being as by default.
+    """Build a pool's policy from its settings, with defaults for missing ones.
 
-    Raises ConfigurationError if a value or a name is not what a policy takes.
+    Raises ConfigurationError if a name is unknown or a value is invalid.
     """
     if stated is None:
         return DEFAULT_FAILURES
@@ -168,7 +170,7 @@ def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
 
 
 def playbook_of(provider: str, rules: Mapping[str, object]) -> Playbook:
-    """Build a provider's playbook from its rules. Raises ConfigurationError if they are not what one takes."""
+    """Build a provider's playbook from its rules. Raises ConfigurationError if they are invalid."""
     given: dict[str, Any] = {"provider": provider, **rules}
     what = f"playbook {provider!r}"
     if "outage" in given:
@@ -187,11 +189,11 @@ def _built(kind: type, what: str, given: object, standard: Mapping[str, Any] = _
     known = {one.name for one in fields(kind)}
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{what}: there is no field {str(name)[:60]!r}; known: {', '.join(sorted(known))}")
+            raise ConfigurationError(f"{what}: field {str(name)[:60]!r} is unknown; known: {', '.join(sorted(known))}")
     try:
         return kind(**{**standard, **given})
     except TypeError as error:
-        raise ConfigurationError(f"{what}: a value is of a type that it does not take") from error
+        raise ConfigurationError(f"{what}: a value has the wrong type") from error
 
 
 def _refuse_infinite(policy: "BreakerPolicy | HedgePolicy | FailurePolicy", what: str) -> None:

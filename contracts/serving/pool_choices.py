@@ -3,9 +3,9 @@
 from typing import Final, Literal, get_args
 
 TargetKind = Literal["openai_http", "engine", "litellm", "scripted"]
-# By predicted cost, or by what the name says.
+# By predicted cost, or as the name says.
 PolicyName = Literal["cost", "least_outstanding", "peak_ewma", "round_robin", "consistent_hash", "random"]
 
 TARGET_KINDS: Final[tuple[TargetKind, ...]] = get_args(TargetKind)
 POLICY_NAMES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
-PLAIN_POLICY: Final[PolicyName] = "round_robin"  # in turn by weight: nothing of a target has to be known
+PLAIN_POLICY: Final[PolicyName] = "round_robin"  # in turn by weight: needs no knowledge about targets

@@ -1,4 +1,4 @@
-"""Validate a rollout against its route, its models, and the route's regions."""
+"""Validates a rollout against its route, its models, and the route's regions."""
 
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import ModelSpec, PoolSpec
@@ -8,21 +8,21 @@ from contracts.serving.routes import RouteEntry, RouteSpec
 
 
 def fault_of(rollout: RolloutSpec, serving: Serving) -> ConfigurationError | None:
-    """Return why a rollout cannot be on its route, with the field at fault; `None` if it can.
+    """Return why a rollout cannot run on its route, with the field at fault; `None` if it can.
 
-    A candidate is to stand wherever the incumbent stands among the entries to choose: under the same conditions, and
-    at targets in the regions that the route and the entry keep requests in.
+    The candidate takes the incumbent's place among the entries to choose: under the same conditions, and at targets in
+    the regions to which the route and the entry restrict requests.
     """
     where = f"rollout {rollout.id!r}"
     route = serving.routes.get(rollout.route)
     if route is None:
         known = ", ".join(sorted(serving.routes)) or "none"
         return ConfigurationError(
-            f"{where} is on route {rollout.route!r}, which is not there; known: {known}", param="route"
+            f"{where} is on route {rollout.route!r}, which does not exist; known: {known}", param="route"
         )
     if route.cascade is not None:
         return ConfigurationError(
-            f"{where} is on route {route.id!r}, a cascade, which asks its models in their order; choose another route",
+            f"{where} is on route {route.id!r}, a cascade, which tries its models in order; choose another route",
             param="route",
         )
     entries = [entry for entry in route.choose if entry.model == rollout.incumbent]

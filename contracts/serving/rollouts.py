@@ -1,8 +1,7 @@
-"""Rollouts: a candidate model that takes a growing share of what an incumbent answers on a route, and what ends it.
+"""Rollouts: a candidate model that takes a growing share of an incumbent's requests on a route, and what ends it.
 
-Who takes part is drawn here; what both arms did is in `algorithms/rollouts/rollout_tally.py`, and when that is a
-breach in
-`algorithms/rollouts/rollout_verdict.py`.
+Participants are drawn here; the results of both arms are in `algorithms/rollouts/rollout_tally.py`, and the decision
+that a guard is violated in `algorithms/rollouts/rollout_verdict.py`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,8 @@ from contracts.pricing.money import pico_usd
 RolloutState = Literal["running", "paused", "rolled_back", "promoted", "aborted"]
 
 LIVE: Final[tuple[RolloutState, ...]] = ("running", "paused")
-# Who pays for copies. No tenant can have this name, which is not a slug: nobody is billed, and it is a line of its own.
+# The payer of copies. No tenant can have this name, which is not a slug: nobody is billed, and reports show it
+# separately.
 PLATFORM_TENANT: Final = "_platform"
 MAX_STEPS: Final = 20
 _MILLION: Final = 1_000_000
@@ -32,14 +32,14 @@ def _check_percent(name: str, percent: float) -> None:
 
 
 class RolloutStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A share (percent) of those who may take part, for at least so long and until the candidate had so many."""
+    """A share (percent) of the participants, for at least `min_minutes` and until the candidate had `min_requests`."""
 
     percent: float
     min_minutes: float = 10.0
     min_requests: int = 100
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on bounds that no step can have."""
+        """Raise ConfigurationError if a bound is invalid."""
         _check_percent("percent of a step", self.percent)
         if not 0 <= self.min_minutes <= 100_000:
             raise ConfigurationError(f"min_minutes must be 0 to 100000, not {self.min_minutes:g}")
@@ -51,12 +51,12 @@ DEFAULT_STEPS: Final = tuple(RolloutStep(percent=percent) for percent in (1.0, 5
 
 
 class RolloutGuards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the candidate may be worse by than the incumbent, over the last `window_seconds`. `None`: by anything.
+    """How much worse the candidate may be than the incumbent, over the last `window_seconds`. `None`: unlimited.
 
-    `*_increase` are differences of shares (0 to 1), `*_ratio` are ratios: of the 95th percentile of the time to the
-    first token, of that between tokens and of the whole answer's, and of the mean cost. Times that differ by less than
-    `min_difference_ms` (between tokens: a twentieth of that) are alike. Nothing is judged of fewer than `min_requests`
-    of an arm. Where the incumbent has too few in the window, all of the rollout's count.
+    `*_increase` are differences of shares (0 to 1), `*_ratio` are ratios: of the 95th percentiles of time to first
+    token, inter-token latency and duration, and of the mean cost. Times that differ by less than `min_difference_ms`
+    (between tokens: a twentieth of that) count as equal. Nothing is judged with fewer than `min_requests` of an arm. If
+    the incumbent has too few in the window, all of the rollout's count.
     """
 
     window_seconds: int = 300
@@ -70,7 +70,7 @@ class RolloutGuards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     min_difference_ms: float = 20.0
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on bounds that say nothing."""
+        """Raise ConfigurationError if a bound is invalid."""
         if not 10 <= self.window_seconds <= 86_400:
             raise ConfigurationError(f"window_seconds must be 10 to 86400, not {self.window_seconds}")
         if not 5 <= self.min_requests <= 1_000_000:
@@ -88,11 +88,11 @@ class RolloutGuards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Copies of the given number of percent of the incumbent's requests go to the candidate as well; nobody sees their
-    answers.
+    """Copies of this percentage of the incumbent's requests go to the candidate as well; their answers are discarded.
 
-    At most `max_concurrent` at a gateway and `max_usd_per_day` (UTC) in all, which the platform pays. What has no price
-    cannot be held to a sum of money and is not copied. `by_meaning` compares answers by the embedder, else by words.
+    At most `max_concurrent` at a gateway and `max_usd_per_day` (UTC) in all, which the platform pays. A request without
+    a price cannot be limited by money and is not copied. `by_meaning` compares answers with the embedder, else by
+    words.
     """
 
     percent: float
@@ -101,7 +101,7 @@ class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     by_meaning: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on bounds that bound nothing."""
+        """Raise ConfigurationError if a bound is invalid."""
         _check_percent("shadow.percent", self.percent)
         if not self.max_usd_per_day.is_finite() or not 0 < self.max_usd_per_day <= 1_000_000:
             raise ConfigurationError(
@@ -112,14 +112,15 @@ class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def max_pico_usd_per_day(self) -> int:
-        """Return the day's bound in pico-USD."""
+        """Return the daily bound in pico-USD."""
         return pico_usd(self.max_usd_per_day)
 
 
 class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked of a rollout. `tenants` alone take part, where they are stated; `not_tenants` never do.
+    """The requested settings of a rollout. If `tenants` are stated, only they take part; `not_tenants` never do.
 
-    `promotes` has the last step's end replace the incumbent on the route; else it stays there until someone does.
+    With `promotes`, the candidate replaces the incumbent on the route after the last step; otherwise it stays until
+    someone promotes it.
     """
 
     steps: tuple[RolloutStep, ...] = DEFAULT_STEPS
@@ -130,11 +131,11 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     promotes: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on steps that lead nowhere."""
+        """Raise ConfigurationError if the steps are invalid."""
         if len(self.steps) > MAX_STEPS:
-            raise ConfigurationError(f"a rollout has {len(self.steps)} steps; {MAX_STEPS} is the most")
+            raise ConfigurationError(f"a rollout has {len(self.steps)} steps; the maximum is {MAX_STEPS}")
         if not self.steps and self.shadow is None:
-            raise ConfigurationError("a rollout needs steps, or a shadow, or both: it would do nothing")
+            raise ConfigurationError("a rollout needs steps, a shadow, or both; otherwise it does nothing")
         percents = [step.percent for step in self.steps]
         if any(later <= earlier for earlier, later in zip(percents, percents[1:], strict=False)):
             shown = ", ".join(f"{percent:g}" for percent in percents)
@@ -148,7 +149,7 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollout as gateways act on it, at one `term` of it. `stepped_at_ns` (Unix) is when its present step began."""
+    """A rollout as gateways run it, at one `term`. `stepped_at_ns` (Unix) is when its current step started."""
 
     id: str
     route: str
@@ -162,26 +163,28 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
     stepped_at_ns: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError if both arms are one, or the step is none of its own."""
+        """Raise ConfigurationError if both arms are the same, or the step does not exist."""
         if self.incumbent == self.candidate:
             raise ConfigurationError(
                 f"rollout {self.id!r}: incumbent and candidate are both {self.incumbent!r}", param="candidate"
             )
         if self.rules.steps and not 0 <= self.step < len(self.rules.steps):
-            raise ConfigurationError(f"rollout {self.id!r} has {len(self.rules.steps)} steps and stands at {self.step}")
+            raise ConfigurationError(
+                f"rollout {self.id!r} has {len(self.rules.steps)} steps and is at step {self.step}"
+            )
 
     @property
     def is_live(self) -> bool:
-        """Return whether the candidate has its share now."""
+        """Return whether the candidate gets its share now."""
         return self.state in LIVE
 
     @property
     def percent(self) -> float:
-        """Return the share (percent) that the candidate has now."""
+        """Return the candidate's current share (percent)."""
         return self.rules.steps[self.step].percent if self.is_live and self.rules.steps else 0.0
 
     def draws(self, tenant: str, unit: str) -> bool:
-        """Return whether those of a unit are the candidate's. Who is once stays so while the share grows."""
+        """Return whether the requests of a unit go to the candidate. A unit stays with it while the share grows."""
         return place_of(self.salt, tenant, unit) < round(self.percent * _PARTS_OF_PERCENT)
 
 
@@ -201,13 +204,13 @@ def plain_rules(rules: RolloutRules) -> dict[str, object]:
 
 
 def unit_of(conversation: str, user: str, key_id: str) -> str:
-    """Return what is drawn as one: a conversation, else an end user, else a key."""
+    """Return the unit that is drawn as one: a conversation, else an end user, else a key."""
     if conversation:
         return f"conversation/{conversation}"
     return f"user/{user}" if user else f"key/{key_id}"
 
 
 def place_of(salt: bytes, tenant: str, unit: str) -> int:
-    """Return a unit's place, 0 to 999,999, alike for all of them: a keyed hash, so that nobody can choose it."""
+    """Return a unit's position, 0 to 999,999, uniformly distributed: a keyed hash, so that callers cannot choose it."""
     drawn = blake2b(f"{tenant}\n{unit}".encode(errors="surrogatepass"), key=salt, digest_size=8).digest()
     return int.from_bytes(drawn, "big") * _MILLION >> 64

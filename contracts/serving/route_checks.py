@@ -1,4 +1,4 @@
-"""Validate routes: loops, dead ends, and pins without targets."""
+"""Validates routes: loops, dead ends, and region pins without targets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Final, TypeAlias
 from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
 from contracts.serving.routes import RouteEntry, RouteSpec
 
-MAX_DEPTH: Final = 4  # routes behind one another
-MAX_MODELS: Final = 256  # entries for models that a route comes to, over all routes behind it
+MAX_DEPTH: Final = 4  # nested routes
+MAX_MODELS: Final = 256  # entries for models that a route leads to, including nested routes
 Place: TypeAlias = tuple[int | str, ...]
 Regions: TypeAlias = frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class RouteFault:
-    """What is wrong with a route, in words. `place` is the way to it in the route's rules: ("choose", 1, "model")."""
+    """What is wrong with a route, in words. `place` is the path in the route's rules: ("choose", 1, "model")."""
 
     route: str
     place: Place
@@ -24,7 +24,7 @@ class RouteFault:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What routes lead to."""
+    """What routes can lead to."""
 
     routes: Mapping[str, RouteSpec]
     models: Mapping[str, ModelSpec]
@@ -32,13 +32,13 @@ class Serving:
 
 
 def find_faults(serving: Serving) -> list[RouteFault]:
-    """Return what is wrong with each route: one fault a route, the first that is found."""
+    """Return what is wrong with each route: the first fault of each."""
     first = (next(_faults_of(route, serving), None) for route in serving.routes.values())
     return [fault for fault in first if fault is not None]
 
 
 def sound_routes(serving: Serving) -> tuple[dict[str, RouteSpec], list[RouteFault]]:
-    """Leave out the routes that are at fault, and those that lead to these; return the rest and the faults."""
+    """Leave out invalid routes, and those that lead to them; return the rest and the faults."""
     kept, faults = dict(serving.routes), list[RouteFault]()
     while found := find_faults(Serving(kept, serving.models, serving.pools)):
         faults += found
@@ -48,16 +48,16 @@ def sound_routes(serving: Serving) -> tuple[dict[str, RouteSpec], list[RouteFaul
 
 
 def meet(pin: Regions, regions: tuple[str, ...]) -> Regions:
-    """Return what a pin leaves of the regions that are stated; `None`: anywhere."""
+    """Return the regions that a pin leaves of the stated ones; `None`: anywhere."""
     if not regions:
         return pin
     return frozenset(regions) if pin is None else pin & frozenset(regions)
 
 
 def taken_targets(targets: tuple[TargetSpec, ...], entry: RouteEntry, regions: Regions) -> tuple[TargetSpec, ...]:
-    """Return the targets that an entry takes, all of them in `regions` where these are stated.
+    """Return the targets that an entry may use, all of them in `regions` if these are stated.
 
-    A target that does not say where it is, is in none.
+    A target without a region is in none.
     """
     return tuple(
         target
@@ -73,7 +73,7 @@ def _faults_of(route: RouteSpec, serving: Serving) -> Iterator[RouteFault]:
         if entry.model and entry.model not in serving.models:
             what, known = f"model {entry.model!r}, which is not served", set(serving.models)
         elif entry.route and entry.route not in serving.routes:
-            what, known = f"route {entry.route!r}, which is not there", set(serving.routes) - {route.id}
+            what, known = f"route {entry.route!r}, which does not exist", set(serving.routes) - {route.id}
         else:
             continue
         where = (*place, "model" if entry.model else "route")
@@ -84,7 +84,7 @@ def _faults_of(route: RouteSpec, serving: Serving) -> Iterator[RouteFault]:
 
 
 class _Walk:
-    """Goes all the ways that lead from one route."""
+    """Follows all paths from one route."""
 
     def __init__(self, serving: Serving, start: str) -> None:
         self._serving = serving
@@ -94,7 +94,7 @@ class _Walk:
     def faults_behind(
         self, route: RouteSpec, regions: Regions, way: tuple[str, ...], begun_at: Place = ()
     ) -> Iterator[RouteFault]:
-        """Yield what is wrong on each way, at the entry of the first route that begins it."""
+        """Yield the faults on each path, at the entry of the first route that leads to it."""
         for place, entry in _placed(route):
             at_start = begun_at or place
             message = self._fault_of(entry, meet(regions, entry.regions))
@@ -107,7 +107,7 @@ class _Walk:
             if following.id in way:
                 message = f"route {self._start!r} comes to a loop: {' -> '.join(further)}"
             elif len(further) > MAX_DEPTH:
-                message = f"route {self._start!r} leads over {' -> '.join(further)}; {MAX_DEPTH} routes is the most"
+                message = f"route {self._start!r} leads over {' -> '.join(further)}; the maximum is {MAX_DEPTH} routes"
             else:
                 inner = meet(meet(regions, entry.regions), following.regions)
                 yield from self.faults_behind(following, inner, further, at_start)

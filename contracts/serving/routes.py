@@ -1,7 +1,8 @@
-"""Routes: a name applications use, and the models it may lead to: in which order, under which conditions, and where.
+"""Routes: a name that applications use, and the models it may lead to: in which order, under which conditions, and
+where.
 
-What a route says of itself is checked here when it is made; how routes, models and pools fit together is checked by
-`contracts/serving/route_checks.py`. Which entry a request takes is decided by `gateway/routing/routes`.
+A route's own rules are validated here when it is built; how routes, models and pools fit together is validated by
+`contracts/serving/route_checks.py`. `gateway/routing/routes` decides which entry a request takes.
 """
 
 from collections.abc import Mapping
@@ -22,14 +23,14 @@ Complexity = Literal["simple", "complex"]
 
 DAYS: Final[tuple[Day, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ANY_VALUE: Final = "*"  # of a tag
-MAX_ENTRIES: Final = 64  # of one route
+MAX_ENTRIES: Final = 64  # per route
 MAX_WEIGHT: Final = 1_000_000
 _MINUTES_OF_DAY: Final = 24 * 60
 _READ_APART: Final = frozenset(("semantic", "cache"))
 
 
 def check_share(name: str, value: float | None) -> None:
-    """Hold a share or a threshold to [0, 1]. Raises ConfigurationError; also on what is not a number."""
+    """Verify that a share or threshold is within [0, 1]. Raises ConfigurationError; also if it is not a number."""
     if value is not None and not 0 <= value <= 1:
         raise ConfigurationError(f"{name} must be 0 to 1, not {value}")
 
@@ -40,14 +41,14 @@ def _check_usd(name: str, amount: Decimal) -> None:
 
 
 class Hours(msgspec.Struct, frozen=True):
-    """A part of the day, in minutes from midnight; it runs over midnight where it ends before it begins."""
+    """A part of the day, in minutes from midnight; it crosses midnight if it ends before it starts."""
 
     from_minute: int
     until_minute: int  # exclusive
 
     @classmethod
     def parse(cls, text: str) -> "Hours":
-        """Read "08:00-18:00". Raises ConfigurationError."""
+        """Parse "08:00-18:00". Raises ConfigurationError."""
         start, dash, end = text.partition("-")
         found = [_minute(part.strip()) for part in (start, end)]
         if not dash or None in found or found[0] == found[1]:
@@ -62,13 +63,13 @@ class Hours(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """When an entry may be used: all that is stated must hold. Stated of nothing: always.
+    """When an entry may be used: all stated conditions must hold. Without any: always.
 
-    `tags` must each have the value, "*" being any. `regions` are where the gateway stands that serves the request.
-    `hours` and `days` are of `time_zone`. `min_budget_left` (0 to 1) is the share that every budget covering the
-    request with this entry's model must still have. `max_cost_usd` bounds what the request may cost there at most, as
-    reserved. `ttft_objective_ms` is kept by the model's recent answers with `slo_headroom` (0 to 1) to spare.
-    `intent` and `complexity` are what the route's `semantic` reads the prompt as.
+    `tags` must each have the value; "*" is any. `regions` are those of the gateway that serves the request. `hours` and
+    `days` are in `time_zone`. `min_budget_left` (0 to 1) is the minimum remaining share of every budget that covers the
+    request with this entry's model. `max_cost_usd` bounds the request's maximum cost there, as reserved.
+    `ttft_objective_ms` must be met by the model's recent answers with `slo_headroom` (0 to 1) to spare. `intent` and
+    `complexity` are the prompt's classes by the route's `semantic`.
     """
 
     tenants: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     complexity: Complexity | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on what can never hold, or says nothing."""
+        """Raise ConfigurationError if a condition can never hold, or has no effect."""
         low, high = self.min_prompt_tokens, self.max_prompt_tokens
         for name, bound in (("min_prompt_tokens", low), ("max_prompt_tokens", high)):
             if bound is not None and bound < 0:
@@ -118,10 +119,10 @@ ALWAYS: Final = Condition()
 
 
 class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One way a route may go: to a model, or on to another route.
+    """One entry of a route: it leads to a model, or to another route.
 
-    Of a model's targets it takes those of `provider` and in `regions`, where these are stated. `label` names it in
-    decisions; empty: by its model or route.
+    Of a model's targets it uses those of `provider` and in `regions`, if these are stated. `label` names it in
+    decisions; empty: its model or route.
     """
 
     model: str = ""
@@ -133,7 +134,7 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     when: Condition = ALWAYS
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError if it leads nowhere, or has no weight."""
+        """Raise ConfigurationError if it leads nowhere, or its weight is invalid."""
         if bool(self.model) == bool(self.route):
             raise ConfigurationError("an entry names either a model or a route")
         if not 1 <= self.weight <= MAX_WEIGHT:
@@ -144,25 +145,25 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def name(self) -> str:
-        """Return what decisions call it."""
+        """Return its name in decisions."""
         return self.label or self.model or self.route
 
 
 class CascadePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The entries are asked in their order until an answer is good enough, within latency and money.
+    """The entries are tried in order until an answer is good enough, within the bounds on latency and cost.
 
-    An answer is not where its mean log-probability (natural logarithm, a token) is below `min_mean_logprob`, where it
-    refuses, or if it is not the JSON that was asked for.
+    An answer is not good enough if its mean log-probability (natural logarithm, per token) is below `min_mean_logprob`,
+    if it is a refusal, or if it is not the requested JSON.
     """
 
     min_mean_logprob: float | None = None
     on_refusal: bool = True
     on_schema_failure: bool = True
-    latency_budget_ms: int | None = None  # from the request's arrival: no further entry is asked later
+    latency_budget_ms: int | None = None  # from the request's arrival: no further entry is tried later
     max_cost_usd: Decimal | None = None  # of all answers together
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on bounds that no answer meets."""
+        """Raise ConfigurationError if a bound is invalid."""
         floor = self.min_mean_logprob
         if floor is not None and not -100 <= floor <= 0:
             raise ConfigurationError(f"cascade.min_mean_logprob must be -100 to 0, not {floor}")
@@ -182,37 +183,36 @@ class CascadePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RouteRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a route's rules say in plain data, beside what other nouns read; see `RouteSpec`."""
+    """A route's rules in plain data; `RouteSpec` explains them."""
 
     choose: tuple[RouteEntry, ...]
     fallbacks: tuple[RouteEntry, ...] = ()
     regions: tuple[str, ...] = ()
     latency_budget_ms: int | None = None
-    refuses_unmatched: bool = False  # meant so: what meets no entry's condition is refused
+    refuses_unmatched: bool = False  # intended: a request that meets no entry's conditions is refused
     cascade: CascadePolicy | None = None
 
 
 class RouteSpec(RouteRules, frozen=True, kw_only=True):
     """A name that applications ask for, and where it leads.
 
-    Of `choose`, entries whose conditions hold share the requests by weight, or are asked in their order where there
-    is a `cascade`; then come `fallbacks`, in theirs. Nothing of a request leaves `regions`, where they are stated:
-    neither a fallback nor a hedge, nor what a cache keeps. `latency_budget_ms`: entries that are predicted to take
-    longer go last.
+    Of `choose`, entries whose conditions hold share the requests by weight, or are tried in order if there is a
+    `cascade`; then come `fallbacks`, in order. A request never leaves `regions`, if they are stated: neither for a
+    fallback or hedge, nor through a cache. `latency_budget_ms`: entries that are predicted to take longer go last.
     """
 
     id: str
-    semantic: SemanticSpec | None = None  # what conditions on intents and complexity are told by
-    cache: CachePolicy | None = None  # in place of the models' own
+    semantic: SemanticSpec | None = None  # how conditions on intents and complexity are evaluated
+    cache: CachePolicy | None = None  # replaces the models' own
     created_unix: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError on a route that leads nowhere, or contradicts itself."""
+        """Raise ConfigurationError if a route leads nowhere, or contradicts itself."""
         about = f"route {self.id!r}"
         if not self.choose:
             raise ConfigurationError("choose has no entries, so the route is a dead end", about=about)
         if len(self.entries) > MAX_ENTRIES:
-            raise ConfigurationError(f"it has {len(self.entries)} entries; {MAX_ENTRIES} is the most", about=about)
+            raise ConfigurationError(f"it has {len(self.entries)} entries; the maximum is {MAX_ENTRIES}", about=about)
         names = [entry.name for entry in self.choose]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -221,7 +221,7 @@ class RouteSpec(RouteRules, frozen=True, kw_only=True):
             raise ConfigurationError(f"latency_budget_ms must be 1 or more, not {self.latency_budget_ms}", about=about)
         if all(entry.when != ALWAYS for entry in self.entries) and not self.refuses_unmatched:
             raise ConfigurationError(
-                "it is a dead end for requests that meet none of its conditions; add an entry without, or say "
+                "it is a dead end for requests that meet none of its conditions; add one without conditions, or set "
                 "refuses_unmatched: true",
                 about=about,
             )
@@ -248,22 +248,22 @@ def route_spec(name: str, rules: Mapping[str, object], created_unix: int = 0) ->
 
 
 def _check_semantic(about: str, entries: tuple[RouteEntry, ...], semantic: SemanticSpec | None) -> None:
-    """Hold conditions on what a prompt is about to what the route can find out."""
+    """Verify that conditions on the prompt match what the route can classify."""
     known = () if semantic is None else semantic.names
     for entry in entries:
         intent = entry.when.intent
         if intent is not None and intent not in known:
             raise ConfigurationError(
-                f"{entry.name!r} is for the intent {intent!r}; the route knows {', '.join(known) or 'none'}",
+                f"{entry.name!r} needs the intent {intent!r}; the route knows {', '.join(known) or 'none'}",
                 about=about,
             )
         if entry.when.complexity is not None and (semantic is None or semantic.complexity is None):
             raise ConfigurationError(
-                f"{entry.name!r} is for a complexity, which needs semantic.complexity", about=about
+                f"{entry.name!r} has a condition on complexity, which needs semantic.complexity", about=about
             )
     if semantic is not None and all(entry.when.intent or entry.when.complexity for entry in entries):
         raise ConfigurationError(
-            "it is a dead end if it cannot tell what a prompt is about; add an entry for no intent", about=about
+            "it is a dead end for prompts that cannot be classified; add an entry without an intent", about=about
         )
 
 

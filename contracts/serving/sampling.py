@@ -26,7 +26,7 @@ _MAX_STOPS: Final = 16
 
 
 class SamplingValues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Values of a request's fields, in the API's words; `None`: nothing is said of it."""
+    """Values of a request's fields, in the API's words; `None`: not stated."""
 
     temperature: Temperature | None = None
     top_p: Probability | None = None
@@ -41,18 +41,18 @@ class SamplingValues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reasoning_effort: ReasoningEffort | None = None
 
     def stated(self) -> dict[str, Any]:
-        """Return what is said, by field."""
+        """Return the stated values, by field."""
         found = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return {**found, "stop": [self.stop]} if isinstance(self.stop, str) else found
 
 
 class SamplingPolicy:
-    """A route's defaults and pinned values. A value is either one or the other."""
+    """A route's defaults and pinned values. A field has either one or the other."""
 
     __slots__ = ("defaults", "pinned")
 
     def __init__(self, defaults: SamplingValues, pinned: SamplingValues) -> None:
-        """Raises ConfigurationError if a field is given as both, or a stop is empty."""
+        """Accept the values. Raises ConfigurationError if a field is in both, or a stop string is empty."""
         self.defaults = defaults.stated()
         self.pinned = pinned.stated()
         both = self.defaults.keys() & self.pinned.keys()
@@ -68,21 +68,21 @@ class SamplingPolicy:
 
     @property
     def pinned_effort(self) -> ReasoningEffort | None:
-        """Return the reasoning effort that holds whatever a request says of it, in whichever place."""
+        """Return the reasoning effort that replaces a request's own, in any field."""
         effort: ReasoningEffort | None = self.pinned.get("reasoning_effort")
         return effort
 
     @property
     def output_limit(self) -> int | None:
-        """Return the most tokens that either sets for an answer."""
+        """Return the maximum tokens of an answer that either sets."""
         limit: int | None = self.pinned.get("max_tokens", self.defaults.get("max_tokens"))
         return limit
 
     def apply(self, request: RequestT) -> tuple[RequestT, dict[str, object]]:
-        """Return the request as it is to be served, and the fields that are set in place of the caller's silence.
+        """Return the request as it is to be served, and the fields that the policy sets because the caller did not.
 
-        Raises UnsupportedValue if the caller says something else than what is pinned: as OpenAI does of values that a
-        model does not take, and so that nobody is served otherwise than it asked.
+        Raises UnsupportedValue if the caller's value differs from a pinned one: as OpenAI does for unsupported values,
+        and so that no caller gets something other than requested.
         """
         set_fields: dict[str, object] = {}
         for values, is_pinned in ((self.pinned, True), (self.defaults, False)):
@@ -92,7 +92,7 @@ class SamplingPolicy:
                     set_fields[name] = value
                 elif is_pinned and any(one != value for one in said):
                     raise UnsupportedValue(
-                        f"{name} cannot be set for the model {request.model!r}, which has a fixed value of its own; "
+                        f"{name} cannot be set for the model {request.model!r}, which has a fixed value for it; "
                         "leave it out",
                         param=name,
                     )
@@ -104,7 +104,7 @@ class SamplingPolicy:
 def sampling_policy(
     defaults: Mapping[str, object] | None, pinned: Mapping[str, object] | None
 ) -> SamplingPolicy | None:
-    """Build a policy from plain data; `None` if it says nothing. Raises ConfigurationError, naming the field."""
+    """Build a policy from plain data; `None` if it is empty. Raises ConfigurationError, naming the field."""
     policy = SamplingPolicy(_values("defaults", defaults or {}), _values("pinned", pinned or {}))
     return policy if policy.defaults or policy.pinned else None
 
@@ -117,7 +117,7 @@ def _values(what: str, given: Mapping[str, object]) -> SamplingValues:
 
 
 def _said(request: GenerationRequest, name: str) -> list[object]:
-    """Return what a request says of a field, in each place where it says anything."""
+    """Return a request's values of a field, from each place where it may be stated."""
     if name == "max_tokens":
         return list(request.stated_limits)
     if name == "reasoning_effort":

@@ -11,9 +11,9 @@ from contracts.errors import ConfigurationError
 Complexity = Literal["simple", "complex"]
 ReadingState = Literal["read", "abstained", "no_text", "loading", "late", "unavailable"]
 
-MAX_EXAMPLES: Final = 2000  # of one route, all told: each is embedded whenever they change
+MAX_EXAMPLES: Final = 2000  # per route in total: each is embedded whenever they change
 MAX_EXAMPLE_CHARACTERS: Final = 4000
-LEAST_EXAMPLES: Final = 2  # of an intent: one is left out to see whether the others find it
+LEAST_EXAMPLES: Final = 2  # per intent: one is left out to test whether the others find it
 LEAST_COMPLEXITY_EXAMPLES: Final = 4
 
 _OBSTACLES: Final[Mapping[str, str]] = {"loading": "learning", "late": "late", "unavailable": "unavailable"}
@@ -22,9 +22,9 @@ Example = Annotated[str, Meta(min_length=1, max_length=MAX_EXAMPLE_CHARACTERS)]
 
 
 class IntentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One thing that prompts may be about, told by what they look like.
+    """One topic of prompts, learned from examples.
 
-    `threshold` is the least score, 0 to 1, at which a prompt is taken for it; `None`: calibrated from the examples.
+    `threshold` is the minimum score, 0 to 1, for this intent; `None`: calibrated from the examples.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
@@ -34,15 +34,15 @@ class IntentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Return all that tells it: the utterances, and the description where there is one."""
+        """Return everything it is learned from: the utterances, and the description if there is one."""
         return (*self.utterances, self.description) if self.description else self.utterances
 
 
 class ComplexitySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Prompts that a small model does well, and prompts that need a large one; none: those that come with Tollkeeper.
+    """Prompts that a small model can answer, and prompts that need a large one; none: those that come with Tollkeeper.
 
-    `threshold` is the least probability of being complex, 0 to 1, at which a prompt is taken to be so; `None`:
-    calibrated from the examples.
+    `threshold` is the minimum probability, 0 to 1, at which a prompt counts as complex; `None`: calibrated from the
+    examples.
     """
 
     simple: tuple[Example, ...] = ()
@@ -51,7 +51,7 @@ class ComplexitySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class SemanticSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """How a route reads a prompt. `others` are examples of what is none of its intents."""
+    """How a route classifies a prompt. `others` are examples of none of its intents."""
 
     intents: tuple[IntentSpec, ...] = ()
     others: tuple[Example, ...] = ()
@@ -59,14 +59,14 @@ class SemanticSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the intents' names, in their order."""
+        """Return the intents' names, in order."""
         return tuple(intent.name for intent in self.intents)
 
 
 class SemanticReading(msgspec.Struct, frozen=True):
-    """What a prompt was read as. `None`: nothing; the state says why.
+    """A prompt's classification. `None`: none; `state` says why.
 
-    Scores are 0 to 1: the best intent's, also where it was below its threshold, and the probability of being complex.
+    Scores are 0 to 1: the best intent's, even if below its threshold, and the probability of being complex.
     """
 
     state: ReadingState
@@ -77,11 +77,11 @@ class SemanticReading(msgspec.Struct, frozen=True):
 
     @property
     def obstacle(self) -> str:
-        """Return why the route could not read the prompt, as a reply's header says it; empty if it could."""
+        """Return why the route could not classify the prompt, as shown in a response header; empty if it could."""
         return _OBSTACLES.get(self.state, "")
 
     def facts(self) -> dict[str, object]:
-        """Return what is known, for a record: no part of the prompt."""
+        """Return what is known, for a record, without any part of the prompt."""
         found = {"state": self.state, "intent": self.intent, "score": self.score, "complexity": self.complexity}
         found["complexity_score"] = self.complexity_score
         return {
@@ -92,7 +92,7 @@ class SemanticReading(msgspec.Struct, frozen=True):
 
 
 def semantic_spec(given: Mapping[str, object] | None) -> SemanticSpec | None:
-    """Build it from plain data; `None` if there is none. Raises ConfigurationError, naming what is wrong."""
+    """Build the specification from plain data; `None` if there is none. Raises ConfigurationError, naming the field."""
     if not given:
         return None
     try:
@@ -109,7 +109,7 @@ def _check(spec: SemanticSpec) -> None:
     told_by: dict[str, str] = {}
     for intent in spec.intents:
         if spec.names.count(intent.name) > 1:
-            raise ConfigurationError(f"semantic has two intents named {intent.name!r}; names are told apart")
+            raise ConfigurationError(f"semantic has two intents named {intent.name!r}; names must be unique")
         if len(intent.examples) < LEAST_EXAMPLES:
             raise ConfigurationError(
                 f"intent {intent.name!r} has {len(intent.examples)} examples, its description counted; "
@@ -120,16 +120,16 @@ def _check(spec: SemanticSpec) -> None:
             told_by.setdefault(example, intent.name)
             if told_by[example] != intent.name:
                 raise ConfigurationError(
-                    f"intents {told_by[example]!r} and {intent.name!r} share an example; it can tell only one of them"
+                    f"intents {told_by[example]!r} and {intent.name!r} share an example; remove it from one of them"
                 )
     if any(example in told_by for example in spec.others):
-        raise ConfigurationError("semantic.others holds an example of an intent; it can be only one of both")
+        raise ConfigurationError("semantic.others holds an example of an intent; an example can be only one of the two")
     count = len(told_by) + len(spec.others)
     if spec.complexity is not None:
         count += len(spec.complexity.simple) + len(spec.complexity.complex)
         _check_complexity(spec.complexity)
     if count > MAX_EXAMPLES:
-        raise ConfigurationError(f"semantic has {count} examples; a route may have {MAX_EXAMPLES}")
+        raise ConfigurationError(f"semantic has {count} examples; the maximum of a route is {MAX_EXAMPLES}")
 
 
 def _check_threshold(whose: str, threshold: float | None) -> None:

@@ -1,13 +1,13 @@
-"""The names of all settings, so that a misspelt one is found by any process, also by one that does not read it."""
+"""The names of all settings, so that any process reports a misspelt one, even if it does not read it."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Final
 
 PREFIX: Final = "TOLLKEEPER_"
-# References of targets and alert channels name variables of the operator's own, these among them.
+# References in targets and alert channels name the operator's own variables, including these.
 FREE: Final = ("TOLLKEEPER_PROVIDER_", "TOLLKEEPER_CHANNEL_")
-# Of the processes' settings classes, of the command line, and read by name: one list, which a test compares with them.
+# From the processes' settings classes, the command line, and reads by name: one list, which a test compares with them.
 SETTING_NAMES: Final[frozenset[str]] = frozenset(
     """
     TOLLKEEPER_ADMIN_TOKEN
@@ -260,7 +260,7 @@ _NEAR: Final = 0.6
 
 
 def find_unknown(variables: Iterable[str]) -> Iterator[str]:
-    """Return a sentence for each variable that has our prefix and is not a setting: its name, and what it may mean."""
+    """Yield a sentence for each variable with our prefix that is not a setting: its name, and a suggestion."""
     for name in sorted(variables):
         if not name.startswith(PREFIX) or name in SETTING_NAMES or name.startswith(FREE):
             continue

@@ -13,15 +13,15 @@ _KIND: Final = "openai_http"
 
 
 def spoken_apis(spec: TargetSpec) -> frozenset[str]:
-    """Return the APIs of `settings.apis`; "chat" alone if there are none. Raise ConfigurationError.
+    """Return the APIs of `settings.apis`; only "chat" if there are none. Raise ConfigurationError.
 
-    "chat" stands for all of OpenAI's endpoints but /responses.
+    "chat" stands for all of OpenAI's endpoints except /responses.
     """
     given: Any = spec.settings.get("apis")
     if given is None or spec.kind != _KIND:
         return _CHAT
     if not isinstance(given, list | tuple | set | frozenset) or not given:
-        raise ConfigurationError(f"target {spec.id!r}, apis: give a list of {', '.join(_NAMES)}")
+        raise ConfigurationError(f"target {spec.id!r}, apis: use a list of {', '.join(_NAMES)}")
     for name in given:
         if name not in _NAMES:
             raise ConfigurationError(f"target {spec.id!r}, apis: {str(name)[:60]!r} is none of {', '.join(_NAMES)}")
@@ -31,7 +31,7 @@ def spoken_apis(spec: TargetSpec) -> frozenset[str]:
 def drops_unknown(spec: TargetSpec) -> bool:
     """Return whether fields that no chat can carry are dropped for a target; by default it refuses them.
 
-    Raise ConfigurationError on a setting that is neither.
+    Raise ConfigurationError if the setting has another value.
     """
     given = spec.settings.get("unknown_fields")
     if given not in (None, "refuse", "drop"):
@@ -40,6 +40,6 @@ def drops_unknown(spec: TargetSpec) -> bool:
 
 
 def speaks(spec: TargetSpec, api: str) -> bool:
-    """Return whether a target speaks an API itself. It is asked at each attempt: `spoken_apis` checks the settings."""
+    """Return whether a target speaks an API natively. Called at each attempt: `spoken_apis` validates the settings."""
     given: Any = spec.settings.get("apis")
     return api in (given if spec.kind == _KIND and isinstance(given, list | tuple | set | frozenset) else _CHAT)

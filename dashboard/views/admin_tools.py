@@ -19,17 +19,17 @@ _text = st.column_config.TextColumn
 _SERVERS: Final[dict[str, Any]] = {
     "Server": _text(width="small", help="Its tools are named SERVER__TOOL"),
     "Address": _text(help="Its HTTP endpoint, or the program of a tool host"),
-    "Credentials": _text(help="How the gateway proves itself to the server; secrets are never shown"),
+    "Credentials": _text(help="How the gateway authenticates to the server; secrets are never shown"),
     "Default": _text(width="small", help="Whether callers that no rule covers may use its tools"),
-    "USD per call": _text(width="small", help="Unless a term for a tool says otherwise; empty: unpriced"),
-    "Terms": _text(width="small", help="Tools with a price, time-out or bound of their own"),
+    "USD per call": _text(width="small", help="Unless a tool has its own price; empty: unpriced"),
+    "Terms": _text(width="small", help="Patterns of tools with their own price, timeout or limit"),
     "Created": when_column(),
 }
 _RULES: Final[dict[str, Any]] = {
     "Rule": _text(width="small"),
-    "Effect": _text(width="small", help="A rule that denies goes before one that allows"),
-    "Tools": _text(help="Patterns of full names"),
-    "Covers": _text(help="The callers that it is about"),
+    "Effect": _text(width="small", help="deny takes precedence over allow"),
+    "Tools": _text(help="Patterns of full tool names"),
+    "Covers": _text(help="Callers that the rule applies to"),
     "Created": when_column(),
 }
 _SCOPES: Final = ("tenant", "team", "project", "key")
@@ -49,13 +49,13 @@ _SERVER: Final = _Kind(
     "MCP server",
     "/v1/mcp-servers",
     {"url": "https://mcp.example.com/mcp", "key": "stored:example", "price_usd": "0.001"},
-    "Its tools are gone from every list within a second, and so are the access tokens that are kept for it.",
+    "Its tools disappear from every list within a second, and its stored access tokens are deleted.",
 )
 _RULE: Final = _Kind(
     "Tool rule",
     "/v1/tool-rules",
     {"effect": "deny", "tools": ["github__delete_*"], "tenant": "acme"},
-    "What it denied may be used within a second, and what it allowed may not, unless another rule says so.",
+    "Within a second, the remaining rules and the server's default decide about the tools that it allowed or denied.",
 )
 
 
@@ -82,8 +82,8 @@ def draw_tools(visit: Visit) -> None:
         Table([_rule(visit, row) for row in rules]),
         key="admin_tool_rules",
         columns=_RULES,
-        help="A denied tool is neither listed nor callable. Select a line to change it.",
-        empty="No tool rules: each server's default holds for everyone.",
+        help="A denied tool is neither listed nor callable. Select a row to change it.",
+        empty="No tool rules: each server's default applies to all callers.",
     )
     _new(visit, _RULE)
     if chosen is not None:

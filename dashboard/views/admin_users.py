@@ -32,7 +32,7 @@ _USERS: Final[dict[str, Any]] = {
     "Role": _text(width="small", help="What the user may see and change (docs/dashboard.md)"),
     "Access": _text(width="small", help="Tenant or team that the user sees; all: the whole platform"),
     "Signs in by": _text(width="small", help="A password of this installation, or only the identity provider"),
-    "Enabled": st.column_config.CheckboxColumn(help="If not, nobody can sign in with it"),
+    "Enabled": st.column_config.CheckboxColumn(help="A disabled account cannot sign in"),
     "Created": when_column(),
 }
 _TOKENS: Final[dict[str, Any]] = {
@@ -41,8 +41,10 @@ _TOKENS: Final[dict[str, Any]] = {
     "Last characters": _text(width="small", help="The last characters of its secret"),
     "Role": _text(width="small"),
     "Access": _text(width="small"),
-    "Account": _text(help="Account that created it, and with which it ends; empty: the installation's owner"),
-    "State": _text(help="A token is refused after its end, and while its account may not grant its role"),
+    "Account": _text(help="Account that created it; the token ends with the account. Empty: the installation's owner"),
+    "State": _text(
+        help="A token is refused after its expiry, and while its account has no right to grant the token's role"
+    ),
     "Created": when_column(),
     "Ends": when_column(),
 }

@@ -47,7 +47,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
         note("Savings are for the whole project, not by feature.")
     _figures(visit, answer)
     show_table(
-        "Prompt caches, by who earned it",
+        "Prompt cache savings by key and model",
         Table(
             [
                 {

@@ -169,6 +169,6 @@ def _variance_columns() -> dict[str, Any]:
         "Actual minus standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
         "Co-tenancy": Money(4, "Requests took more or less GPU time than the card's rates imply", is_signed=True),
         "Idle": Money(4, "Idle and wasted time cost more than planned, or less", is_signed=True),
-        "Volume": Money(4, "Fewer tokens than planned bore the planned idleness, or more", is_signed=True),
+        "Volume": Money(4, "Planned idle time was spread over fewer tokens than planned, or over more", is_signed=True),
         "Cache": Money(4, "More or less input came from a cache than planned", is_signed=True),
     }

@@ -52,9 +52,9 @@ _turn_metadata: Final = msgspec.json.Decoder(_TurnMetadata)
 
 
 def read_labels(headers: Mapping[bytes, bytes]) -> tuple[str, dict[str, str]]:
-    """Return the session that a request's agent names, and the tags of the work. Both are empty if nothing is said.
+    """Return the session named by a request's agent, and the tags of its work. Both are empty if the headers name none.
 
-    The gateway's own headers go before the agent's, and these before baggage. What cannot be read says nothing.
+    The gateway's own headers take precedence over the agent's, and these over baggage. Unreadable headers are ignored.
     """
     if HEADERS.isdisjoint(headers):
         return "", {}
@@ -86,7 +86,7 @@ def with_labels(tags: dict[str, str], labels: Mapping[str, str]) -> dict[str, st
 
 
 def repo_name(address: str) -> str:
-    """Return a repository's name for an address of it: the same for all, and without credentials.
+    """Return a repository's name from any of its URLs: the same for all of them, without credentials.
 
     Example: "https://user:token@github.com/acme/app.git" and "git@github.com:acme/app" are "github.com/acme/app".
     """
@@ -104,7 +104,7 @@ def repo_name(address: str) -> str:
 
 
 def _session_and_agent(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
-    """Return what agents' own headers name. A subagent's session is a part of its parent's."""
+    """Return the session and agent in agents' own headers. A subagent's session is a part of its parent's."""
     named = next((found for name in _SESSIONS if (found := _text(headers, name))), "")
     agent = next((found for name in _AGENTS if (found := _text(headers, name))), "")
     parent = _text(headers, _PARENT_SESSION)

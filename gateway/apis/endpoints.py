@@ -69,7 +69,7 @@ _RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted
 
 
 class ServingTasks:
-    """The tasks that answer requests: each is known until its end, also when its client has left."""
+    """The tasks that answer requests: each is tracked until its end, even after its client has disconnected."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +114,7 @@ class Endpoints:
         self.is_draining = False  # the gateway is stopping: new requests are refused
 
     def handle(self, exchange: Exchange) -> Serving | None:
-        """Answer an exchange; what goes to a model goes on in what is returned."""
+        """Answer an exchange; return the task or state that continues it if it goes to a model."""
         if self.is_draining:
             exchange.close_after()
             if exchange.path not in _DURING_DRAIN:
@@ -137,7 +137,7 @@ class Endpoints:
         return task
 
     def shape_at(self, path: str) -> ErrorShape:
-        """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's if there is nothing."""
+        """Return the error format at a path: Anthropic's below /v1/messages, else OpenAI's."""
         if is_gemini(path):
             return GENERATE_CONTENT.errors
         answered_by = self._operation_at(path) or self._resource_of(path)
@@ -148,7 +148,7 @@ class Endpoints:
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
-        """Answer at once, or in the task that is given: where a token must be verified first."""
+        """Answer at once, or return the task that does if a token must be verified first."""
         path = exchange.path
         if is_google(exchange) and path.startswith(_OTHERS):
             raise NotFound(f"there is no {path[:100]!r} for clients of Google's API here; served are {_GEMINI_SERVED}")
@@ -172,7 +172,7 @@ class Endpoints:
         return None
 
     def _check_served(self, path: str, method: str) -> None:
-        """Raise NotFound or MethodNotAllowed for what is not answered here."""
+        """Raise NotFound or MethodNotAllowed for a path or method that is not supported."""
         expected = self._methods_of(path)
         is_offered = method in expected or (method == "HEAD" and "GET" in expected)
         is_name = self._operation_at(path) is not None or not _NO_NAME.match(path)
@@ -210,14 +210,14 @@ class Endpoints:
         exchange.send(200, JSON, models_body(exchange, snapshot.names(key.models)), _identified(exchange))
 
     def _operation_at(self, path: str) -> Operation | None:
-        """Return what answers a path. In Gemini's API the model stands in it."""
+        """Return the operation at a path. In Gemini's API the path contains the model."""
         return self._operations.get(path) or operation_at(path)
 
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)
 
     def _served_near(self, path: str) -> str:
-        """Return what the API has that a path would belong to."""
+        """Return the supported paths similar to a path."""
         if is_gemini(path):
             return f"served are {_GEMINI_SERVED}"
         if path.startswith(_BELOW_MCP):
@@ -232,7 +232,7 @@ class Endpoints:
         return f"served are {', '.join(served)}"
 
     def _methods_of(self, path: str) -> tuple[str, ...]:
-        """Return what a path answers; nothing if there is none."""
+        """Return the methods that a path supports; empty if there are none."""
         if self._operation_at(path) is not None:
             return ("POST",)
         resource = self._resource_of(path)
@@ -265,7 +265,7 @@ class Endpoints:
             send_error(exchange, shown, _identified(exchange), shape)
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
             told = {"path": exchange.path[:100], "request_id": exchange.request_id.decode()}
-            _log.exception("request failed by a fault of the gateway", extra=told)
+            _log.exception("request failed because of a fault of the gateway", extra=told)
             send_error(exchange, GatewayFault("the gateway failed; see its log"), _identified(exchange), shape)
 
 

@@ -134,7 +134,7 @@ class _Form(FormReader):
 
 
 class MediaReply(Reply):
-    """The sink of one answer, whole or in pieces. Of one in pieces the end waits for the record."""
+    """The sink of one answer, complete or in pieces. The end of an answer in pieces waits for the record."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         super().__init__(facts)
@@ -164,12 +164,12 @@ class MediaReply(Reply):
         return through.blocked
 
     def media_type(self, name: str) -> None:
-        """Keep the type of the answer that follows; what is none is sent as bytes."""
+        """Store the media type of the answer that follows; an invalid one is replaced by bytes."""
         is_sound = 0 < len(name) <= _MAX_ANSWER_TYPE and name.isascii() and name.isprintable()
         self._media_type = name.encode() if is_sound else b"application/octet-stream"
 
     def piece(self, data: bytes) -> None:
-        """Send a piece on as it came."""
+        """Send a piece unchanged."""
         self._progress.note_piece(self._clock.monotonic_ns())
         self._is_in_pieces = True
         if self._exchange.is_started:
@@ -178,7 +178,7 @@ class MediaReply(Reply):
             self._exchange.start_lines(200, self._media_type, self._head_lines(), data)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Return how this answer puts an error: sound that has begun has no place for one."""
+        """Return how to render an error of this answer: audio in progress has no place for one."""
         return shape if self._media_type.lower().startswith(_EVENTS) else replace(shape, event=None)
 
     def conclude(self) -> None:

@@ -26,7 +26,7 @@ def is_anthropic(exchange: Exchange) -> bool:
 
 
 def models_errors(exchange: Exchange) -> ErrorShape:
-    """Return how errors look to the caller."""
+    """Return the error format for the caller."""
     if is_google(exchange):
         return GEMINI_ERRORS
     return MESSAGES.errors if is_anthropic(exchange) else OPENAI_ERRORS
@@ -35,7 +35,7 @@ def models_errors(exchange: Exchange) -> ErrorShape:
 def models_body(exchange: Exchange, visible: Mapping[str, int]) -> bytes:
     """Return the list of models, or the one that the path names. `visible` has Unix times of creation by name.
 
-    Raises UnknownModel, or InvalidRequest on a page that there cannot be.
+    Raises UnknownModel, or InvalidRequest on an invalid page.
     """
     as_google, as_anthropic = is_google(exchange), is_anthropic(exchange)
     if exchange.path == PATH:

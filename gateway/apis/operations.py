@@ -44,7 +44,7 @@ class Operation:
     limit_names: OwnNames | None = None  # of the limits in its answers' heads, beside OpenAI's
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a request, by who may answer it."""
+        """Return the reader of a request, depending on the targets that may answer."""
         return self.read if self.native is None else self.native.reader(exchange, snapshot)
 
 

@@ -1,7 +1,8 @@
-"""Checksums of a prompt's parts: two turns of a session that share a prefix have the same ones up to where they differ.
+"""Checksums of a prompt's parts: two turns of a session with a common prefix have equal checksums up to the first
+difference.
 
-Providers cache prompts by their prefix, in the order tools, instructions, messages. What only marks a place to cache
-up to, and moves from turn to turn, is left out.
+Providers cache prompts by their prefix, in the order tools, instructions, messages. Cache marks, which move from turn
+to turn, are left out.
 """
 
 import re
@@ -37,8 +38,8 @@ _LONE: Final = re.compile(
 def marks_of(body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> list[int]:
     """Return a checksum for the tools, one for the instructions, and one for each message, at most 1000 in all.
 
-    `fields` are the body's own where it has been taken apart. Empty if the prompt cannot be read, or if the body has
-    only a part of it.
+    `fields` are the body's own, if it has been parsed. Empty if the prompt cannot be parsed, or the body contains only
+    a part of it.
     """
     try:
         given: Mapping[str, msgspec.Raw] = _bodies.decode(body) if fields is None else fields

@@ -51,7 +51,7 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
 
 
 def read_completion(content_type: str, body: bytes) -> CompletionRequest:
-    """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may ask for."""
+    """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may have."""
     request = read_body(_completion_decoder, content_type, body)
     _check_once(body)
     _check_stream_options(request)
@@ -111,7 +111,7 @@ def _check_tier(request: GenerationRequest) -> None:
 
 
 def _check_texts(request: CompletionRequest) -> None:
-    """Hold a completion to what one request may have generated."""
+    """Verify that a completion does not generate more texts than allowed."""
     choices = request.n or 1
     best_of = request.best_of or choices
     if best_of < choices:
@@ -158,7 +158,7 @@ def _read(decode: Callable[[bytes], RequestT], content_type: str, body: bytes, c
 
 
 def _check_once(body: bytes) -> None:
-    """Refuse a body that says twice which model or how many tokens: a server may read the one that nobody checked."""
+    """Refuse a body that states the model or the token limit twice: a server may use the one that was not checked."""
     if body.count(b'"model"') > 1 or body.count(b'_tokens"') > 1:
         _refuse_repeated(body)
     elif body.find(b"\\") >= 0 and body.find(b"\\u00") >= 0:  # a name may be written with escapes
@@ -195,9 +195,9 @@ def read_tags(header: str) -> dict[str, str]:
 
 
 def read_priority(header: str, best: PriorityClass) -> PriorityClass:
-    """Read `x-tollkeeper-priority`: the class a request wants, at most the best its key may have, which is the default.
+    """Parse `x-tollkeeper-priority`: the requested class, at most the key's highest, which is the default.
 
-    Raises InvalidRequest on what is not a class.
+    Raises InvalidRequest if it is not a class.
     """
     if not header:
         return best
@@ -211,9 +211,9 @@ def read_priority(header: str, best: PriorityClass) -> PriorityClass:
 
 
 def read_latency_budget(header: str) -> int | None:
-    """Read `x-tollkeeper-latency-budget-ms`: within how many milliseconds the caller wants its whole answer.
+    """Parse `x-tollkeeper-latency-budget-ms`: the milliseconds in which the caller wants the complete answer.
 
-    Raises InvalidRequest on what is not a whole number from 1 to a day.
+    Raises InvalidRequest if it is not an integer from 1 to a day.
     """
     if not header:
         return None
@@ -248,9 +248,9 @@ def _malformed(message: str, body: bytes) -> MalformedBody:
 
 
 def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below: str = "") -> InvalidRequest:
-    """Return what a decoder found wrong with a body: field, value and limit, of texts no more than the length.
+    """Return the error that a decoder found in a body: field, value and limit; of texts only the length.
 
-    `below` is where in the body the decoder began, such as "input[3]"; empty: at its root.
+    `below` is where in the body the decoder started, such as "input[3]"; empty: at its root.
     """
     if below:
         placed = message if " - at `$" in message else f"{message} - at `$`"
@@ -277,7 +277,7 @@ def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below:
 
 
 def _value_at(path: str, body: bytes) -> Any:
-    """Find what stands at a path of the body. Only called on the way to a refusal, so a second parse is no matter."""
+    """Return the value at a path of the body. Only called for a refusal, so a second parse does not matter."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

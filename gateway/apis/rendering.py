@@ -1,4 +1,4 @@
-"""OpenAI's JSON, written: errors, whole answers, stream chunks. Pure functions of facts."""
+"""Renders OpenAI's JSON: errors, complete answers, stream chunks. Pure functions."""
 
 import re
 import struct
@@ -42,7 +42,7 @@ def error_body(error: TollkeeperError) -> bytes:
 
 
 def error_event(error: TollkeeperError) -> bytes:
-    """Render an error as the event that ends a stream which had begun, with how many tokens the answer had reached."""
+    """Render an error as the event that ends a stream in progress, with the number of tokens sent so far."""
     if error.reached_tokens is None:
         return b"data: %b\n\n" % error_body(error)
     told = error_object(error)
@@ -52,9 +52,9 @@ def error_event(error: TollkeeperError) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """How an API puts an error: as a body, and as the event that ends a stream which had begun.
+    """How an API renders an error: as a body, and as the event that ends a stream in progress.
 
-    Without an event such a stream is broken off.
+    Without an event such a stream is aborted.
     """
 
     body: Callable[[TollkeeperError], bytes]
@@ -68,7 +68,7 @@ OPENAI_ERRORS: Final = ErrorShape(error_body, error_event)
 
 
 class AnswerRenderer(ABC):
-    """Renders one answer in an API's shape, in chunks or whole."""
+    """Renders one answer in an API's format, in chunks or complete."""
 
     @abstractmethod
     def opening(self, index: int) -> bytes:
@@ -76,15 +76,15 @@ class AnswerRenderer(ABC):
 
     @abstractmethod
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+        """Render a delta of one choice, and its end if the delta has one; nothing if there is no content yet."""
 
     def text_frame(self, index: int) -> tuple[bytes, bytes] | None:
-        """Return what stands before and after the text, as JSON, in a chunk of nothing else; `None` if it varies."""
+        """Return the JSON before and after the text, in a chunk with text only; `None` if it varies."""
         return None
 
     @abstractmethod
     def new_choice(self) -> "WholeText":
-        """Return a choice of a whole answer, to be put together."""
+        """Return an empty choice of a complete answer, to assemble."""
 
     @abstractmethod
     def ending(self, index: int, why: TollkeeperError) -> bytes:
@@ -100,10 +100,10 @@ class AnswerRenderer(ABC):
 
 
 class OpenAIRenderer(AnswerRenderer):
-    """Renders in the shape that OpenAI's chats and completions share. What all chunks have is encoded once."""
+    """Renders the format that OpenAI's chats and completions share. The common part of all chunks is encoded once."""
 
     def __init__(self, names: tuple[str, str], reply_id: str, created_unix: int, model: str) -> None:
-        """`names` are the API's words for a whole answer and for a chunk of one."""
+        """Accept the facts of a reply. `names` are the API's `object` names of a complete answer and of a chunk."""
         self._whole_name, self._chunk_name = names
         self._reply_id = reply_id
         self._created_unix = created_unix
@@ -113,7 +113,7 @@ class OpenAIRenderer(AnswerRenderer):
 
     @property
     def _prefix(self) -> bytes:
-        """Return what all chunks begin with, rendered when the first of them is: most answers have none."""
+        """Return the common start of all chunks, rendered with the first one: most answers have no chunks."""
         if not self._known_prefix:
             self._known_prefix = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,' % (
                 _string(self._reply_id),
@@ -156,7 +156,7 @@ class ChatRenderer(OpenAIRenderer):
         super().__init__(("chat.completion", "chat.completion.chunk"), reply_id, created_unix, model)
 
     def new_choice(self) -> "WholeChoice":
-        """Return a choice of a whole answer, to be put together."""
+        """Return an empty choice of a complete answer, to assemble."""
         return WholeChoice()
 
     def opening(self, index: int) -> bytes:
@@ -164,7 +164,7 @@ class ChatRenderer(OpenAIRenderer):
         return self._choice(index, b'{"role":"assistant","content":""}', b"null", b"null")
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+        """Render a delta of one choice, and its end if the delta has one; nothing if there is no content yet."""
         text, reason = delta.text, delta.finish_reason
         if not (reason or delta.reasoning or delta.tool_calls or delta.logprobs or delta.refusal):
             # Nearly all deltas: a few words, whose chunk is these words between two constants.
@@ -183,7 +183,7 @@ class ChatRenderer(OpenAIRenderer):
         return self._choice(delta.index, b"{" + b",".join(fields) + b"}", logprobs, finish)
 
     def text_frame(self, index: int) -> tuple[bytes, bytes]:
-        """Return what stands before and after the text in a chunk of nothing else."""
+        """Return the JSON before and after the text in a chunk with text only."""
         return self._text_head(index), _TEXT_TAIL
 
     def _text_head(self, index: int) -> bytes:
@@ -217,7 +217,7 @@ _calls_decoder: Final = msgspec.json.Decoder(list[_CallPiece])
 
 
 class WholeText(ABC):
-    """One choice of a whole answer while it is being put together."""
+    """One choice of a complete answer while it is assembled."""
 
     __slots__ = ("_logprobs", "_text", "finish_reason")
 
@@ -236,7 +236,7 @@ class WholeText(ABC):
 
     @property
     def spoken(self) -> str | None:
-        """Return the text, as far as it has come; `None` for a choice that does something else than speak."""
+        """Return the text so far; `None` for a choice without text."""
         return "".join(self._text)
 
     @abstractmethod
@@ -245,7 +245,7 @@ class WholeText(ABC):
 
 
 class WholeChoice(WholeText):
-    """One choice of a whole chat answer."""
+    """One choice of a complete chat answer."""
 
     __slots__ = ("_calls", "_reasoning")
 
@@ -255,7 +255,7 @@ class WholeChoice(WholeText):
         self._calls: dict[int, _CallPiece] = {}
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raises UpstreamBroken on invalid tool calls."""
         super().take(delta)
         if delta.reasoning:
             self._reasoning.append(delta.reasoning)

@@ -1,4 +1,4 @@
-"""The seam to what applications keep at the gateway and read back: files, batches, stored responses."""
+"""The interface of objects that applications store at the gateway: files, batches, stored responses."""
 
 from typing import Protocol
 
@@ -9,13 +9,13 @@ from gateway.wire.exchange import Exchange
 
 
 class Resource(Protocol):
-    """Answers some paths that no model is asked for."""
+    """Answers some paths without calling a model."""
 
     endpoint: Endpoint  # what a key must be allowed
     errors: ErrorShape
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return the methods that a path answers; none if it is not one of this resource's."""
+        """Return the methods that a path supports; empty if the path does not belong to this resource."""
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Answer a request of an authenticated caller. Raises a TollkeeperError before anything was sent."""

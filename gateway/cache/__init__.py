@@ -1,1 +1,1 @@
-"""Answers that were given once and are given again: to the same tenant, for the same request or one that means it."""
+"""The response cache: answers are reused for the same tenant, for an equal request or one with the same meaning."""

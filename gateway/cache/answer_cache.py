@@ -1,4 +1,4 @@
-"""The door to kept answers: gives one where there is one for a request, and keeps what a model answers otherwise."""
+"""The response cache: answers a request from the cache if possible, and stores the answers of models."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -55,7 +55,7 @@ _CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by t
 
 
 class CacheCounts(msgspec.Struct):
-    """Requests to models and routes that keep answers, by what the cache did for them; and what became of answers."""
+    """Requests to models and routes with a response cache, by cache result; and the results of storing answers."""
 
     hits: int = 0
     semantic_hits: int = 0
@@ -69,10 +69,10 @@ class CacheCounts(msgspec.Struct):
 
 
 class AnswerCache:
-    """The answers that this process has kept, and those that gateways share.
+    """The answers cached by this process, and those shared between gateways.
 
-    `embedder` tells texts' meanings; without one, policies that want them keep exact answers alone. Without `shared`
-    each gateway has its own answers.
+    `embedder` computes embeddings; without one, policies that use them cache exact answers only. Without `shared` each
+    gateway has its own answers.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class AnswerCache:
         self._warming: asyncio.Future[bytes | None] | None = None
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Prepare for a newer configuration: what tells meanings takes seconds to load, and no request should wait."""
+        """Prepare for a newer configuration: the embedder takes seconds to load, and no request should wait for it."""
         policies = [model.cache for model in snapshot.models.values()]
         policies += [route.cache for route in snapshot.routes.values()]
         wants_meanings = any(policy is not None and policy.mode == "semantic" for policy in policies)
@@ -173,7 +173,7 @@ class AnswerCache:
         regions: frozenset[str] | None,
         guard: str = "",  # the digest of the guardrails that it has passed
     ) -> Context:
-        """Return all that an answer depends on beside its request's body."""
+        """Return everything that an answer depends on besides its request's body."""
         return self._contexts.of(
             model,
             snapshot,
@@ -188,7 +188,7 @@ class AnswerCache:
         )
 
     def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
-        """Return a kept answer; `None` if there is none for this request, or none that can be read any more."""
+        """Return a cached answer; `None` if there is none for this request, or none that can be read."""
         ttl, wanted = policy.ttl_seconds, wish.max_age_seconds
         max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
         entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
@@ -206,12 +206,12 @@ class AnswerCache:
         return entry, answer
 
     def note_hit(self, cost_pico_usd: int | None, whole_pico_usd: int | None) -> None:
-        """Count an exact hit, which cost so much where its answer would have cost so much (pico-USD)."""
+        """Count an exact hit with its cost, and the cost that its answer would have had (pico-USD)."""
         self.counts.hits += 1
         self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost_pico_usd or 0)
 
     def state(self) -> dict[str, int]:
-        """Return what health shows."""
+        """Return the state that GET /ready shows."""
         self._store.sweep(self._clock.monotonic_ns())  # nobody may ask for anything that is kept any more
         found = {name: getattr(self.counts, name) for name in CacheCounts.__struct_fields__}
         return {
@@ -225,7 +225,7 @@ class AnswerCache:
         }
 
     async def close(self) -> None:
-        """Send what is to be shared, and close the connection."""
+        """Send waiting answers to the shared cache, and close the connection."""
         if self._shared is not None:
             await self._shared.close()
 
@@ -255,7 +255,7 @@ class AnswerCache:
         return None
 
     async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
-        """Wait for the answer to a request that is the same and in progress; `None` if none comes of it."""
+        """Wait for the answer to an equal request in progress; `None` if there will be none."""
         has_waited = False
         for _ in range(_MAX_WAITS):
             flight = self._flights.find(life.who.tenant, name.exact)
@@ -273,7 +273,7 @@ class AnswerCache:
     async def _fetch(
         self, life: RequestState, lookup: CacheLookup, name: Fingerprint, shared: "SharedAnswers"
     ) -> "tuple[Entry, KeptAnswer] | None":
-        """Return the answer that another gateway has kept, or this one before a restart; it is kept here too then."""
+        """Return the answer cached by another gateway, or by this one before a restart; it is then cached here too."""
         tenant = life.who.tenant
         found = await shared.get(tenant, name.exact)
         if found is None:
@@ -286,7 +286,7 @@ class AnswerCache:
         return kept
 
     async def _give_alike(self, life: RequestState, reply: Reply, lookup: CacheLookup, name: Fingerprint) -> bool:
-        """Answer with what was kept of a request that means the same; return whether there was one."""
+        """Answer with a cached answer to a request with the same meaning; return whether there was one."""
         tenant, meanings = life.who.tenant, self._meanings()
         lookup.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
         # What is not known in time helps who asks later: the answer is kept under it.
@@ -306,7 +306,7 @@ class AnswerCache:
     async def _give(
         self, life: RequestState, reply: Reply, lookup: CacheLookup, kept: Kept, similarity: float | None
     ) -> None:
-        """Answer with a kept answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
+        """Answer with a cached answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
         entry, answer = kept
         cost, whole_pico_usd = price_hit(life, answer, lookup.policy, self._settlement)
         lookup.grant = await self._limiter.reserve_cost(life, cost.total_pico_usd, retries=lookup.retries)
@@ -330,7 +330,7 @@ class AnswerCache:
         reply.replay(answer.begun, answer.end, answer.served)
 
     def _keep(self, life: RequestState, reply: Reply | None, lookup: CacheLookup, grant: Grant | None) -> bool:
-        """Put an answer away; return whether it is there now."""
+        """Cache an answer; return whether it is stored now."""
         if lookup.copy is None or lookup.name is None:
             return False
         sent = None if reply is None or not _is_fit(life, lookup, grant) else reply.copied()
@@ -365,9 +365,7 @@ class AnswerCache:
 
 
 def _is_fit(life: RequestState, lookup: CacheLookup, grant: Grant | None) -> bool:
-    """Return whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept
-    for.
-    """
+    """Return whether an answer may be reused: complete, uncut, and by the model and in the regions it is cached for."""
     last = life.last_attempt
     if last is None or lookup.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
         return False

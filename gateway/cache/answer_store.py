@@ -1,4 +1,6 @@
-"""The answers of this process, each on its tenant's shelf: bounded in time and in bytes, the least used go first."""
+"""The cached answers of this process, partitioned by tenant: bounded in time and bytes, least recently used evicted
+first.
+"""
 
 import heapq
 from collections import OrderedDict
@@ -20,14 +22,14 @@ _SWEPT_AT_ONCE: Final = 16  # at a look, which must not wait for more than that
 
 
 def text_bytes(text: str) -> int:
-    """Return how many bytes a question's text takes in memory, at most."""
+    """Return the maximum number of bytes that a question's text takes in memory."""
     return _MOST_BYTES_PER_CHARACTER * len(text)
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """A packed answer, and the bytes that are kept elsewhere because of it. Times are monotonic nanoseconds.
+    """A packed answer, and the bytes stored elsewhere because of it. Times are monotonic nanoseconds.
 
-    Once it is given it is kept as it was read, with the lines of the head that say what served it, and no more packed.
+    Once returned, it is stored unpacked, with the header lines that name the model.
     """
 
     packed: bytes
@@ -39,7 +41,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
 
 class _Shelf:
-    """One tenant's answers, the least recently used first."""
+    """One tenant's cached answers, least recently used first."""
 
     __slots__ = ("entries", "size_bytes")
 
@@ -49,7 +51,7 @@ class _Shelf:
 
 
 class AnswerStore:
-    """Packed answers by tenant and key. `on_gone` is told of each that is there no longer."""
+    """Packed answers by tenant and key. `on_gone` is called for each that is removed."""
 
     def __init__(self, max_bytes: int, on_gone: Callable[[str, bytes], None] | None = None) -> None:
         self.max_bytes = max_bytes
@@ -77,9 +79,9 @@ class AnswerStore:
         return entry
 
     def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int, *, beside_bytes: int = 0) -> bool:
-        """Keep an answer in place of what the key had; return whether there is room for it at all.
+        """Store an answer, replacing the key's previous one; return whether there is room for it.
 
-        `beside_bytes` is what else is kept for it until `on_gone` is told.
+        `beside_bytes` is what is stored elsewhere for it until `on_gone` is called.
         """
         self.sweep(now_ns)
         self.remove(tenant, key)
@@ -98,7 +100,7 @@ class AnswerStore:
         return True
 
     def note_read(self, tenant: str, entry: Entry, answer: KeptAnswer, served_lines: bytes) -> None:
-        """Keep an answer of a tenant's as it was read, which takes a little more memory and is not to be read again."""
+        """Store a tenant's answer unpacked, which takes a little more memory and saves parsing it again."""
         entry.answer, entry.served_lines, entry.packed = answer, served_lines, b""
         entry.size_bytes += READ_BYTES
         self._shelves[tenant].size_bytes += READ_BYTES
@@ -107,7 +109,7 @@ class AnswerStore:
             self._make_room(0)
 
     def remove(self, tenant: str, key: bytes) -> None:
-        """Forget an answer, where it is there."""
+        """Remove an answer if it exists."""
         shelf = self._shelves.get(tenant)
         entry = None if shelf is None else shelf.entries.pop(key, None)
         if shelf is None or entry is None:
@@ -121,7 +123,7 @@ class AnswerStore:
             self._on_gone(tenant, key)
 
     def sweep(self, now_ns: int, most: int | None = None) -> None:
-        """Forget what has had its time, `most` of it: an answer is not in memory much longer than it may be given."""
+        """Remove at most `most` expired answers, so that memory is released soon after they expire."""
         ends = self._ends
         left = len(ends) if most is None else most
         while left and ends and ends[0][0] <= now_ns:
@@ -140,9 +142,9 @@ class AnswerStore:
             heapq.heapify(self._ends)
 
     def _make_room(self, size: int) -> None:
-        """Evict until there is room: one after another, each the least used of whichever tenant has the most then.
+        """Evict until there is room: one after another, each the least recently used of the tenant that has the most.
 
-        So no tenant's answers drive out those of another that has fewer.
+        So no tenant's answers evict those of another that has fewer.
         """
         wanted = max(self.max_bytes - max(size, self.max_bytes // _FREED_SHARE), 0)
         largest = [(-shelf.size_bytes, tenant) for tenant, shelf in self._shelves.items()]

@@ -9,7 +9,7 @@ _MAX_AGE: Final = re.compile(r"max-age\s*=\s*\"?(\d{1,9})\"?")
 
 
 class CacheWish(msgspec.Struct, frozen=True):
-    """Whether an answer may come from the cache and go into it, and how old it may be (seconds)."""
+    """Whether an answer may come from the cache and be stored in it, and its maximum age (seconds)."""
 
     may_read: bool = True
     may_keep: bool = True
@@ -20,9 +20,10 @@ ANY: Final = CacheWish()
 
 
 def read_cache_control(value: str) -> CacheWish:
-    """Read the header. What we do not know is ignored, as the RFC wants it.
+    """Parse the header. Unknown directives are ignored, as the RFC requires.
 
-    `no-store`: neither read nor kept. `no-cache` and `max-age=0`: asked again, and kept. `max-age=N`: not older than N.
+    `no-store`: neither read nor stored. `no-cache` and `max-age=0`: answered by the model, and stored. `max-age=N`: not
+    older than N.
     """
     if not value:
         return ANY

@@ -37,9 +37,9 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """Names a request (`exact`), and all of it but the words of its last message (`around`).
+    """Identifies a request (`exact`), and everything except the words of its last message (`around`).
 
-    `text` is these words; empty if there are none, or more than an embedder reads: then nothing can mean the same.
+    `text` is these words; empty if there are none, or more than an embedder reads: then there is no semantic match.
     """
 
     exact: bytes
@@ -48,10 +48,11 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_response: bool = False) -> Fingerprint | None:
-    """Name a request by its body, which is a JSON object, within a `context`; `None` if it cannot be read.
+    """Return the fingerprint of a request's body, which is a JSON object, within a `context`; `None` if it cannot be
+    parsed.
 
-    Spelling does not count: order of fields, white space, escapes, and fields that are null. `is_response`: it is one
-    of the Responses API, whose words are in `input`.
+    Notation does not matter: order of fields, white space, escapes, and null fields. `is_response`: the request belongs
+    to the Responses API, whose text is in `input`.
     """
     beside = () if is_response else _BESIDE
     try:
@@ -72,9 +73,9 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
 
 
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
-    """Return what stands behind a model's name: which model, asked for how. Replicas of the same are no difference.
+    """Return what a model's name stands for: which model, called how. Replicas of the same model do not differ.
 
-    Where a target does not say which model it has, its address is what tells it from others.
+    If a target does not name its model, its address identifies it.
     """
     sampling = model.sampling
     kinds = sorted({_served_at(target) for target in pool.targets})
@@ -83,7 +84,7 @@ def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
 
 
 def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
-    """Return whom an answer may be given to, the tenant first, always; `None` if nobody says which user it is."""
+    """Return who may share an answer, always starting with the tenant; `None` if the user is required and unknown."""
     if share == "project":
         return (who.tenant, who.team, who.project)
     if share == "key":
@@ -94,7 +95,7 @@ def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
 
 
 class Context:
-    """All that a request's answer depends on beside its body."""
+    """Everything that a request's answer depends on besides its body."""
 
     __slots__ = ("_digest",)
 
@@ -112,7 +113,7 @@ class Context:
 
 
 class Contexts:
-    """The contexts of one snapshot's requests, each worked out once."""
+    """The contexts of one snapshot's requests, each computed once."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -122,7 +123,7 @@ class Contexts:
     def of(
         self, model: ModelSpec, snapshot: Snapshot, *facts: str | int | tuple[str, ...] | frozenset[str] | None
     ) -> Context:
-        """Return the context of requests for a model of which these facts hold too."""
+        """Return the context of requests for a model with these facts."""
         if snapshot is not self._snapshot or len(self._known) >= _MAX_CONTEXTS:
             self._snapshot = snapshot
             self._models.clear()
@@ -150,15 +151,13 @@ def _add(digest: "blake2b", part: bytes) -> None:
 
 
 def figures_and_negations(text: str) -> bytes:
-    """Return what texts that mean the same have alike, however near an embedding has others: figures and negations."""
+    """Return what texts with the same meaning must share, regardless of their embeddings: numbers and negations."""
     figures = " ".join(_FIGURES.findall(text)).replace("\u2212", "-")
     return b"%d %b" % (len(_NEGATIONS.findall(text)), figures.encode())
 
 
 def _take_text(fields: dict[str, Any]) -> str:
-    """Remove and return the words of the last message out of a chat, where a user said them; empty if there are
-    none.
-    """
+    """Remove and return the text of a chat's last message, if it is a user's; empty if there is none."""
     messages = fields.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != "user":
@@ -167,7 +166,7 @@ def _take_text(fields: dict[str, Any]) -> str:
 
 
 def _take_input(fields: dict[str, Any]) -> str:
-    """Remove the words from a response's input, or of its last message, where a user said them."""
+    """Remove the text from a response's input, or from its last message, if it is a user's."""
     given = fields.get("input")
     if isinstance(given, str):
         fields["input"] = ""
@@ -179,7 +178,7 @@ def _take_input(fields: dict[str, Any]) -> str:
 
 
 def _take_words(message: dict[str, Any], kind: str) -> str:
-    """Remove the words from a message, whose parts of text are of this kind."""
+    """Remove the text from a message whose text parts have this kind."""
     content = message.get("content")
     if isinstance(content, str):
         message["content"] = ""

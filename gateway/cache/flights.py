@@ -1,11 +1,11 @@
-"""Requests that are the same and come at once: one is asked, the others wait for its answer."""
+"""Coalesces equal concurrent requests: one is sent, the others wait for its answer."""
 
 import asyncio
 from enum import Enum
 
 
 class Landing(Enum):
-    """How a flight ended: with a kept answer, without one, or given up before there could be one."""
+    """How a flight ended: with a cached answer, without one, or given up."""
 
     KEPT = 0
     WITHOUT = 1
@@ -13,7 +13,7 @@ class Landing(Enum):
 
 
 class Flight:
-    """One request that is asked for several. Whoever opened it lands it, whatever happens to its own client."""
+    """One request in progress on behalf of several. Its opener always ends it, even if its client disconnects."""
 
     __slots__ = ("_landed", "_name", "_others")
 
@@ -23,7 +23,7 @@ class Flight:
         self._landed: asyncio.Future[Landing] | None = None
 
     async def landing(self, within_seconds: float) -> Landing | None:
-        """Wait for the end; `None` if it takes longer than that."""
+        """Wait for the end; `None` if it takes longer than the time limit."""
         if self._landed is None:
             self._landed = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._landed,), timeout=within_seconds)
@@ -38,7 +38,7 @@ class Flight:
 
 
 class Flights:
-    """The requests in progress that others may wait for, by tenant and key."""
+    """Requests in progress that others may wait for, by tenant and key."""
 
     def __init__(self) -> None:
         self._flights: dict[tuple[str, bytes], Flight] = {}

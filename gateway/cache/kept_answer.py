@@ -1,4 +1,4 @@
-"""A kept answer: packed to bytes as it is put away, and looked at closely before it is given again."""
+"""A cached answer: packed when it is stored, and validated before it is returned."""
 
 from typing import Final
 from zlib import crc32
@@ -10,15 +10,15 @@ from gateway.wire.exchange import Headers
 
 
 class UnreadableAnswer(Exception):
-    """What was put away cannot be read any more."""
+    """A stored answer cannot be read."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="answer.1", kw_only=True):
-    """An answer as one client had it, and what is to be known of it to give it to another.
+    """An answer as one client received it, and the facts needed to return it to another.
 
-    A stream is its events so far (`begun`) and its last piece (`end`), a whole answer `end` alone. `seller` is the
-    provider, or the kind of target, that was paid for it, `kind` that kind; `usage` is what it took, and
-    `cost_pico_usd` what that was by the card of `price_version`.
+    A stream consists of its events (`begun`) and its last piece (`end`), a complete answer of `end` only. `seller` is
+    the provider, or the kind of target, that was paid for it, `kind` that kind; `usage` is its usage, and
+    `cost_pico_usd` its cost by the card `price_version`.
     """
 
     is_stream: bool
@@ -51,9 +51,9 @@ def pack_answer(answer: KeptAnswer) -> bytes:
 
 
 def unpack_answer(packed: bytes) -> KeptAnswer:
-    """Return the answer that `pack_answer` packed. Raises UnreadableAnswer if it is not what was packed, or no answer.
+    """Return the answer that `pack_answer` packed. Raises UnreadableAnswer if it is damaged or not an answer.
 
-    A whole answer must be JSON: a client's parser is not where that should be found out.
+    A complete answer must be JSON: the error should not first appear in a client's parser.
     """
     view = memoryview(packed)[_CHECK_BYTES:]
     if crc32(view) != int.from_bytes(packed[:_CHECK_BYTES], "big"):

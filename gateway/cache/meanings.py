@@ -1,4 +1,6 @@
-"""Kept answers by what their questions mean: one set of embeddings for all that must be equal besides the words."""
+"""Cached answers by the meaning of their questions: one set of embeddings for all requests that are equal except for
+their text.
+"""
 
 import logging
 from typing import Final
@@ -15,7 +17,7 @@ _COMPARED: Final = 8  # questions whose forms are compared: the nearest may be t
 
 
 class Meanings:
-    """Finds, among a tenant's questions alike in all but their words, the one that is nearest in meaning."""
+    """Finds, among a tenant's questions that differ only in their text, the one closest in meaning."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -28,7 +30,7 @@ class Meanings:
         return len(self._places)
 
     async def embed(self, tenant: str, text: str) -> bytes | None:
-        """Return what a text means; `None` if that cannot be told of the whole of it."""
+        """Return a text's embedding; `None` if it cannot be computed for the whole text."""
         try:
             embedding = await self._embedder.embed(text, tenant)
         except TollkeeperError as error:
@@ -39,7 +41,7 @@ class Meanings:
     def find(
         self, tenant: str, around: bytes, text: str, meaning: bytes, similarity: float
     ) -> tuple[bytes, float] | None:
-        """Return the key and cosine of the nearest question that may share its answer with `text`, if there is one.
+        """Return the key and cosine of the closest question that may share its answer with `text`, if there is one.
 
         Its cosine is at least `similarity`, and its form is the same.
         """
@@ -56,7 +58,7 @@ class Meanings:
         return None
 
     def add(self, tenant: str, key: bytes, around: bytes, text: str, meaning: bytes) -> None:
-        """Keep a question and what it means, whose answer has this key."""
+        """Add a question and its embedding, whose answer has this key."""
         self.forget(tenant, key)
         name = (tenant, around)
         alike = self._alike.get(name)
@@ -69,7 +71,7 @@ class Meanings:
         self._places[tenant, key] = (name, number)
 
     def forget(self, tenant: str, key: bytes) -> None:
-        """Forget a question, where it is there."""
+        """Remove a question if it exists."""
         place = self._places.pop((tenant, key), None)
         if place is None:
             return

@@ -15,7 +15,7 @@ Vectors = NDArray[np.float32]
 
 
 class NearestVectors:
-    """Vectors of length 1 (float32, little-endian), each under a number of its own."""
+    """Vectors of length 1 (float32, little-endian), each under its own number."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
@@ -40,7 +40,7 @@ class NearestVectors:
         self._index.add(number, row, threads=1)
 
     def remove(self, number: int) -> None:
-        """Forget a vector, where it is there."""
+        """Remove a vector if it exists."""
         if self._index is not None:
             self._index.remove(number)
         elif number in self._numbers:
@@ -49,7 +49,7 @@ class NearestVectors:
             del self._numbers[place]
 
     def nearest(self, vector: bytes, count: int) -> list[tuple[int, float]]:
-        """Return the numbers of at most `count` vectors and their cosines with this one, the nearest first."""
+        """Return the numbers of at most `count` vectors and their cosines with this one, nearest first."""
         if not len(self):
             return []
         row = self._row(vector)

@@ -1,4 +1,4 @@
-"""What a kept answer costs the one that is given it: the policy's share of what it would cost if it were made now."""
+"""The price of a cached answer: the policy's share of what it would cost if it were generated now."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced wi
 def price_hit(
     life: RequestState, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement
 ) -> tuple[Cost, int | None]:
-    """Return a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
+    """Return a hit's cost, and what the answer would have cost (pico-USD) by the card that is valid for the request."""
     tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
     sold = (answer.model, life.who.tenant, answer.seller, answer.region)
     card = settlement.card_of(*sold, life.started_at_ns, life.snapshot, tier=tier)
@@ -29,9 +29,9 @@ def price_hit(
 def price_by(
     card: AnyCard | None, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement, operation: str
 ) -> tuple[Cost, int | None]:
-    """Return the same by a card, `None` if there is none.
+    """Return a hit's cost by a card, and the answer's; `None` if they are unknown.
 
-    Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
+    Without a card both are unknown, as the answer's own cost was; if a card lacks a price, free hits stay free.
     """
     if card is None:
         return UNPRICED, None

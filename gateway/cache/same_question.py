@@ -143,7 +143,7 @@ _IN_BETWEEN: Final = re.compile(r"[.?] ")
 
 
 def compared_form(text: str) -> str:
-    """Return what must be equal in two questions that share an answer."""
+    """Return the form that two questions must share to share an answer."""
     rest = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     rest = rest.removeprefix("¿") if rest.endswith("?") else rest
     if not _PLAIN.fullmatch(rest) or _WORDING.search(rest):

@@ -13,9 +13,9 @@ _ASK_EVERY_SECONDS: Final = 2.0  # although the files of SQLite say that nothing
 
 
 class DatabaseSource:
-    """Polls the revision; once it has moved, reads what changed.
+    """Polls the revision; when it has changed, reads what changed.
 
-    With a `keeper` the last snapshot is kept, and is what `load` gives while the database is away.
+    With a `keeper` the last snapshot is stored on disk, and `load` returns it while the database is unreachable.
     """
 
     def __init__(self, url: str, keeper: SnapshotKeeper | None = None) -> None:
@@ -33,7 +33,7 @@ class DatabaseSource:
         return self._has_answered
 
     def load(self) -> Snapshot:
-        """Read everything once, or what was kept. Raises ControlUnavailable, ConfigurationError for another schema."""
+        """Read everything, or the stored snapshot. Raises ControlUnavailable, ConfigurationError for another schema."""
         try:
             self._database.check_schema()
             with self._database.session() as session:
@@ -54,8 +54,8 @@ class DatabaseSource:
     def poll(self, known_revision: int) -> Snapshot | None:
         """Return a newer snapshot, or `None`. Blocks; called from a thread.
 
-        After a failure everything is read again, as the database may have been restored from a backup meanwhile: its
-        revisions would then tell of another history than the one that is known.
+        After a failure everything is read again, because the database may have been restored from a backup meanwhile:
+        its revisions would then belong to another history.
         """
         try:
             with self._look.reading(), self._database.session() as session:
@@ -84,5 +84,5 @@ class DatabaseSource:
             self._keeper.seen()
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()

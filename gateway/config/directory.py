@@ -1,4 +1,4 @@
-"""The snapshot the data plane decides by, kept fresh by polling one revision number."""
+"""The current configuration snapshot of the data plane, kept up to date by polling one revision number."""
 
 import asyncio
 import logging
@@ -21,15 +21,15 @@ _READ_PARTS = 60  # while it reads what changed
 
 
 class RefusedSnapshot(ConfigurationError):
-    """What the source says now cannot be used, which is no reason to stop using what it said before."""
+    """The source's current configuration cannot be used; the previous one stays in use."""
 
 
 class SnapshotSource(Protocol):
-    """Where snapshots come from: the control-plane database or a file."""
+    """A source of snapshots: the control-plane database or a file."""
 
     @property
     def has_answered(self) -> bool:
-        """Return whether it has answered the poll that is under way: what is left is to read what changed."""
+        """Return whether it has answered the current poll: what is left is reading the changes."""
 
     def may_have_changed(self) -> bool:
         """Return whether a poll could find anything new. Asked on the event loop, so must be quick."""
@@ -40,14 +40,14 @@ class SnapshotSource(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections; may block."""
+        """Close connections; may block."""
 
 
 class Directory:
-    """Holds the current snapshot and swaps it whole.
+    """Holds the current snapshot and replaces it as a whole.
 
-    While its source is away the last snapshot stays in use for `stale_seconds`; then keys can no longer be trusted.
-    One that is refused, by its source or by `prepare`, leaves the last in use for good: `refused` says why.
+    While its source is unreachable the last snapshot stays in use for `stale_seconds`; then keys can no longer be
+    trusted. If a snapshot is refused, by its source or by `prepare`, the previous one stays in use: `refused` says why.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Directory:
         self.is_source_away = False
 
     def begin_away(self, seconds: float) -> None:
-        """Note that the first snapshot is a kept one, and for how long its source has not been seen."""
+        """Record that the first snapshot is a stored one, and how long its source has not been seen."""
         _log.warning(
-            "control plane away, serving from the snapshot kept on disk", extra={"age_seconds": round(seconds)}
+            "control plane unreachable, serving from the snapshot on disk", extra={"age_seconds": round(seconds)}
         )
         self.is_source_away = True
         self._seen_ns -= round(seconds * 1e9)
 
     @property
     def is_too_old(self) -> bool:
-        """Return whether the source has been away for longer than keys may be served from memory."""
+        """Return whether the source has been unreachable for longer than keys may be served from memory."""
         return self.is_source_away and self._clock.monotonic_ns() - self._seen_ns > self._stale_ns
 
     async def run(self) -> None:
@@ -92,7 +92,7 @@ class Directory:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Look once for a newer snapshot."""
+        """Check once for a newer snapshot."""
         async with self._looking:
             await self._look()
 
@@ -109,11 +109,11 @@ class Directory:
                 self._on_change()
         except RefusedSnapshot as refusal:  # a name of its own: the compiler gives a name one type
             if self.refused != refusal.message:
-                _log.error("configuration refused, the last one stays in use", extra={"reason": refusal.message})
+                _log.error("configuration refused, the previous one stays in use", extra={"reason": refusal.message})
             self.refused = refusal.message
         except TollkeeperError as error:
             if not self.is_source_away:
-                _log.warning("control plane away, serving from memory", extra={"reason": error.message})
+                _log.warning("control plane unreachable, serving from memory", extra={"reason": error.message})
             self.is_source_away = True
             return
         except Exception:  # the edge of the polling: were it to end, no key could be revoked any more
@@ -127,7 +127,7 @@ class Directory:
         self._seen_ns = self._clock.monotonic_ns()
 
     async def _polled(self) -> Snapshot | None:
-        """Poll in a thread. Raise ControlUnavailable if that takes too long; the next look waits for the same poll."""
+        """Poll in a thread. Raise ControlUnavailable if that takes too long; the next call waits for the same poll."""
         polling = self._polling
         if polling is None:
             polling = asyncio.ensure_future(asyncio.to_thread(self._source.poll, self.snapshot.revision))
@@ -143,7 +143,7 @@ class Directory:
         raise ControlUnavailable(f"it has not answered for {parts * _POLL_PART_SECONDS:g} s or more")
 
     async def close(self) -> None:
-        """Let go of the source's connections. `run` has ended."""
+        """Close the source's connections. `run` has ended."""
         await asyncio.to_thread(self._source.close)
 
     def _swap(self, newer: Snapshot) -> None:

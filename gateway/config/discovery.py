@@ -1,7 +1,7 @@
-"""Targets whose endpoints come and go: one target of the configuration stands for all that are found.
+"""Discovered endpoints: one target of the configuration represents all endpoints that are found.
 
-`settings.discover` says where endpoints are found, and `{address}` in the URL stands for `HOST:PORT` of each. The
-snapshot that everything else sees names a target for each endpoint; one that joins a pool later starts slowly.
+`settings.discover` names where endpoints are found, and `{address}` in the URL stands for `HOST:PORT` of each. The
+expanded snapshot has a target for each endpoint; one that joins a pool later starts slowly.
 """
 
 import logging
@@ -44,9 +44,9 @@ class Discovery:
         self._watches: dict[str, EndpointWatch] = {}
 
     def expanded(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with a target for each endpoint. Watches what it names and nothing else.
+        """Return a snapshot with a target for each endpoint. Watches only the sources that it names.
 
-        A target none of whose endpoints is known stays as it is: it cannot be used.
+        A target without known endpoints is unchanged: it cannot be used.
         """
         named = {where for spec in _templates(snapshot) if (where := discover_of(spec))}
         self._watch_only(named)
@@ -55,7 +55,7 @@ class Discovery:
         return replace(snapshot, pools={name: self._pool(pool) for name, pool in snapshot.pools.items()})
 
     def faults(self) -> Mapping[str, str]:
-        """Return, by source, why it is away."""
+        """Return, by source, why it is unavailable."""
         return {where: watch.fault for where, watch in self._watches.items() if watch.fault}
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Discovery:
 
 
 class DiscoveringSource:
-    """A source of snapshots whose targets stand for what is found."""
+    """A source of snapshots with discovered targets."""
 
     def __init__(self, source: SnapshotSource, first: Snapshot, api: KubernetesApi) -> None:
         """Watch what the first snapshot names, and wait a moment for first answers."""
@@ -129,7 +129,7 @@ class DiscoveringSource:
         return self.discovery.expanded(self._base) if has_changed or newer is not None else None
 
     def close(self) -> None:
-        """Stop watching and let go of the source."""
+        """Stop watching and close the source."""
         self.discovery.close()
         self._source.close()
 

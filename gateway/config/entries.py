@@ -1,4 +1,4 @@
-"""Entries of the YAML file: the same words for a gateway that runs from it alone and for `tollkeeper apply`."""
+"""Entries of the YAML file, the same for a file gateway and for `tollkeeper apply`."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -71,13 +71,13 @@ _TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
 
 class Entry(BaseModel):
-    """A part of the file. A field we do not know is refused, since it is most likely misspelt."""
+    """A part of the file. An unknown field is refused, because it is probably misspelt."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class AccessEntry(Entry):
-    """What a key, or a token of an issuer, may do; what is left out restricts nothing."""
+    """What a key, or an issuer's token, may do; omitted fields restrict nothing."""
 
     models: list[str] | None = None
     endpoints: Annotated[list[Endpoint], Field(min_length=1)] | None = None
@@ -87,7 +87,7 @@ class AccessEntry(Entry):
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000_000)
 
     def policy(self) -> KeyPolicy:
-        """Return what goes beyond models and endpoints."""
+        """Return the restrictions beyond models and endpoints."""
         return KeyPolicy(
             addresses=None if self.addresses is None else tuple(sorted(set(self.addresses))),
             priority=self.priority,
@@ -97,12 +97,11 @@ class AccessEntry(Entry):
 
 
 class ConfiguredKey(AccessEntry):
-    """A key and the payer it stands for. The control plane makes a secret if `key` is left out; a file gateway needs
-    it."""
+    """A key and its payer. The control plane creates a secret if `key` is omitted; a file gateway requires it."""
 
     key: str = Field(default="", description="env:NAME or file:PATH; a file gateway also takes the key itself")
     id: str = ""
-    name: str = Field(default="", max_length=200, description="For people; identifies a key without an id")
+    name: str = Field(default="", max_length=200, description="Display name; identifies a key without an id")
     tenant: Annotated[_Payer, Field(min_length=1)]
     team: str = ""
     project: str = ""
@@ -111,8 +110,9 @@ class ConfiguredKey(AccessEntry):
 
 
 class ConfiguredIssuer(AccessEntry):
-    """An identity provider whose tokens are taken in place of keys; see
-    `contracts.serving.configuration.IssuerSpec`."""
+    """An identity provider whose tokens are accepted in place of keys; see
+    `contracts.serving.configuration.IssuerSpec`.
+    """
 
     id: str = Field(default="", description="Its id in the control plane; left out: made from the issuer's host")
     issuer: _Name
@@ -130,7 +130,7 @@ class ConfiguredTenant(Entry):
     """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
 
     id: Annotated[_Payer, Field(min_length=1)]
-    name: str = Field(default="", max_length=200, description="For people; left out: the id")
+    name: str = Field(default="", max_length=200, description="Display name (default: the id)")
     is_active: bool = Field(default=True, description="false refuses all its keys")
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
@@ -139,7 +139,7 @@ class ConfiguredTenant(Entry):
 
 
 class ConfiguredLimit(Entry):
-    """A limit, as the control plane takes it. Without an id it is named by what it counts."""
+    """A limit, as the control plane accepts it. Without an id it is identified by what it counts."""
 
     id: _RuleId | None = None
     tenant: _Name
@@ -156,7 +156,7 @@ class ConfiguredLimit(Entry):
 
 
 class ConfiguredBudget(Entry):
-    """A budget, as the control plane takes it. Without an id it is named by what it counts."""
+    """A budget, as the control plane accepts it. Without an id it is identified by what it counts."""
 
     id: _RuleId | None = None
     tenant: _Name
@@ -169,7 +169,7 @@ class ConfiguredBudget(Entry):
     currency: Currency = "USD"
     is_hard: bool = True
     thresholds: Thresholds = []
-    channels: list[_Name] = Field(default=[], max_length=20, description="Alert channels; the control plane's alone")
+    channels: list[_Name] = Field(default=[], max_length=20, description="Alert channels; only with a control plane")
     starts_at: AwareDatetime | None = None
     ends_at: AwareDatetime | None = None
     webhook_url: WebhookUrl = ""
@@ -196,7 +196,7 @@ class ConfiguredPool(Entry):
 
     name: _Name
     policy: PolicyName = "cost"
-    region: str = Field(default="", description="Region of its targets that name none")
+    region: str = Field(default="", description="Region of its targets without their own")
     targets: list[ConfiguredTarget] = Field(min_length=1)
     queue: QueueFields | None = None
     failures: FailureFields | None = None
@@ -222,7 +222,7 @@ class ConfiguredRoute(RouteFields):
     is_active: bool = Field(default=True, description="false withdraws it from applications")
 
     def rules(self) -> dict[str, Any]:
-        """Return what is said of it, as plain data, without its name and whether it is offered."""
+        """Return its rules as plain data, without its name and active state."""
         return {field: value for field, value in super().rules().items() if field not in ("name", "is_active")}
 
 
@@ -237,14 +237,14 @@ class ConfiguredRollout(Entry):
     steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] | None = Field(
         default=None, description="Rising shares, in place of percent"
     )
-    promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
+    promotes: bool = Field(default=False, description="Replace the incumbent on the route after the last step")
     guards: GuardFields = GuardFields()
     shadow: ShadowFields | None = None
     tenants: Words = []
     not_tenants: Words = []
 
     def rules(self) -> dict[str, Any]:
-        """Return what is asked of it, as plain data."""
+        """Return its rules as plain data."""
         steps: list[dict[str, Any]] = [] if self.percent is None else [{"percent": self.percent}]
         if self.steps is not None:
             steps = [step.model_dump(mode="json") for step in self.steps]
@@ -271,7 +271,7 @@ class ConfiguredTier(Entry):
 
 
 class ConfiguredToolTerms(Entry):
-    """What holds for the tools of an MCP server whose names match."""
+    """Settings for the tools of an MCP server whose names match."""
 
     match: str
     price_usd: Decimal | None = Field(default=None, ge=0)
@@ -280,7 +280,7 @@ class ConfiguredToolTerms(Entry):
 
 
 class ConfiguredMcpOAuth(Entry):
-    """How access tokens for an MCP server are got; see `contracts.mcp.oauth.OAuthSpec`."""
+    """How access tokens for an MCP server are obtained; see `contracts.mcp.oauth.OAuthSpec`."""
 
     client_id: str
     client_secret: str = ""
@@ -309,7 +309,7 @@ class ConfiguredMcpServer(Entry):
     pins: dict[str, str] = {}
 
     def rules(self) -> dict[str, Any]:
-        """Return what is said of it, as plain data."""
+        """Return its rules as plain data."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
@@ -325,12 +325,12 @@ class ConfiguredToolRule(Entry):
     key: str = ""
 
     def rules(self) -> dict[str, Any]:
-        """Return what is said of it, as plain data."""
+        """Return its rules as plain data."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
 class ConfiguredPrice(Entry):
-    """A price card. It is never edited: give new prices a new version that `replaces` this one."""
+    """A price card. It is never edited: new prices need a new version that `replaces` this one."""
 
     model: str
     version: str

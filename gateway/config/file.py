@@ -81,7 +81,7 @@ _NAMED_SECTIONS: Final = (
 class FileSource:
     """Snapshots from a file: one at the start, and one whenever the file has changed, or `ask` has been called.
 
-    Without `has_callers` nobody is authenticated by it: it needs no keys, and those that it has are not read.
+    Without `has_callers` it authenticates nobody: it needs no keys, and its keys are not read.
     """
 
     def __init__(self, path: Path, pepper: bytes, *, has_callers: bool = True) -> None:
@@ -92,7 +92,7 @@ class FileSource:
         self._is_asked = False
 
     def ask(self) -> None:
-        """Let the next poll read the file, changed or not: what it refers to may have changed."""
+        """Make the next poll read the file even if it has not changed: what it refers to may have changed."""
         self._is_asked = True
 
     def load(self, revision: int = 0) -> Snapshot:
@@ -143,7 +143,7 @@ class FileSource:
 
     @property
     def has_answered(self) -> bool:
-        """Return true: what a poll takes is the reading of the file, however slow the disk."""
+        """Return True: a poll takes only as long as reading the file."""
         return True
 
     def may_have_changed(self) -> bool:
@@ -151,8 +151,8 @@ class FileSource:
         return self._is_asked or self._seen != self._read or file_stamp(self.path) != self._read
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Read the file where it has changed since it was read, and has not since the poll before: it may be half
-        written. Raises RefusedSnapshot if it is wrong, once for each change.
+        """Read the file if it has changed since the last read, and not since the previous poll: it may be half written.
+        Raises RefusedSnapshot if it is invalid, once per change.
         """
         stamp = file_stamp(self.path)
         has_settled, self._seen = stamp == self._seen, stamp
@@ -165,7 +165,7 @@ class FileSource:
             raise RefusedSnapshot(error.message) from error
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     @contextmanager
     def _placed(self, document: YamlDocument) -> Iterator[None]:
@@ -228,7 +228,7 @@ def _check_discovery(number: int, pool: PoolSpec) -> None:
 
 
 def _unservable(parsed: ConfigurationFile, has_callers: bool) -> Iterator[tuple[Place, str]]:
-    """Find what `tollkeeper apply` takes and a gateway without a control plane cannot do. Yields (place, message)."""
+    """Find what `tollkeeper apply` accepts but a gateway without a control plane cannot do. Yields (place, message)."""
     for section in ("keys", "pools", "models") if has_callers else ("pools", "models"):
         if not getattr(parsed, section):
             yield (section,), "required: list at least one"
@@ -247,7 +247,7 @@ def _unservable(parsed: ConfigurationFile, has_callers: bool) -> Iterator[tuple[
 
 
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
-    """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
+    """Find repeated names: the later entry would silently hide the earlier. Yields (place, kind, name)."""
     lists: list[tuple[Place, str, list[str]]] = [
         ((section,), kind, [getattr(one, field) for one in getattr(parsed, section)])
         for section, kind, field in _NAMED_SECTIONS

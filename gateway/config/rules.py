@@ -24,7 +24,7 @@ Place: TypeAlias = tuple[int | str, ...]  # the way to a field: ("limits", 2, "w
 
 
 class Misplaced(Exception):
-    """Something in the file is wrong, at this place; the message is for people."""
+    """An error in the file, at this place; the message is for people."""
 
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class FileRules:
 
 
 def build_rules(file: ConfigurationFile, keys: Iterable[KeyEntry]) -> FileRules:
-    """Build limits and budgets. Raises Misplaced on the first one that cannot stand, naming the field."""
+    """Build limits and budgets. Raises Misplaced on the first invalid one, naming the field."""
     known = _KnownNames(file, [entry.identity for entry in keys])
     zones = {tenant.id: tenant.time_zone for tenant in file.tenants}
     limits: list[LimitSpec] = []
@@ -63,7 +63,7 @@ def build_rules(file: ConfigurationFile, keys: Iterable[KeyEntry]) -> FileRules:
 
 
 class _KnownNames:
-    """What the rest of the file names, so that a rule which could never hold is found."""
+    """The names in the rest of the file, to detect rules that can never apply."""
 
     def __init__(self, file: ConfigurationFile, identities: list[Identity]) -> None:
         self._models = {model.name for model in file.models}
@@ -161,7 +161,7 @@ def _name_of(scope: Scope, *more: str) -> str:
 
 
 def _refuse_beside(place: Place, limit: LimitSpec, rivals: list[LimitSpec]) -> None:
-    """Refuse a limit where an earlier one of its scope and metric counts the same window, or contradicts it."""
+    """Refuse a limit if an earlier one of the same scope and metric has the same window, or contradicts it."""
     for rival in rivals:
         if rival.window == limit.window:  # which of them holds would be anyone's guess
             raise Misplaced(place, f"limit {rival.id!r} counts the same: {limit_text(rival)}; leave one of them out")

@@ -21,7 +21,7 @@ _SALT_BYTES: Final = 16
 
 
 def pool_failures(number: int, pool: ConfiguredPool) -> FailurePolicy:
-    """Return what a pool does about failures. Raises Misplaced."""
+    """Return a pool's failure policy. Raises Misplaced."""
     try:
         return DEFAULT_FAILURES if pool.failures is None else pool.failures.policy()
     except ConfigurationError as error:
@@ -48,7 +48,7 @@ def build_playbooks(parsed: ConfigurationFile, pools: Mapping[str, PoolSpec]) ->
 def build_routes(
     file: ConfigurationFile, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, RouteSpec]:
-    """Build the routes. Raises Misplaced on the first one that cannot stand, naming the field."""
+    """Build the routes. Raises Misplaced on the first invalid one, naming the field."""
     routes: dict[str, RouteSpec] = {}
     places: dict[str, int] = {}
     for number, given in enumerate(file.routes):
@@ -63,9 +63,9 @@ def build_routes(
 
 
 def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, RolloutSpec]:
-    """Build the rollouts, by route. Raises Misplaced on the first one that cannot stand.
+    """Build the rollouts, by route. Raises Misplaced on the first invalid one.
 
-    Who takes part is drawn by the rollout's name: another name draws others.
+    Participants are drawn by the rollout's name: another name draws others.
     """
     found: dict[str, RolloutSpec] = {}
     for number, given in enumerate(file.rollouts):
@@ -92,7 +92,7 @@ def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, Rollo
 
 
 def build_guardrails(parsed: ConfigurationFile) -> tuple[GuardrailPolicy, ...]:
-    """Build the policies in their order. Raises Misplaced if one cannot stand."""
+    """Build the policies in order. Raises Misplaced if one is invalid."""
     found = []
     for number, given in enumerate(parsed.guardrails):
         try:
@@ -103,7 +103,7 @@ def build_guardrails(parsed: ConfigurationFile) -> tuple[GuardrailPolicy, ...]:
 
 
 def build_mcp_servers(file: ConfigurationFile) -> dict[str, McpServerSpec]:
-    """Return the MCP servers by name. Raise Misplaced on the first that cannot stand."""
+    """Return the MCP servers by name. Raise Misplaced on the first invalid one."""
     if len(file.mcp_servers) > MAX_SERVERS:
         raise Misplaced(("mcp_servers",), f"there are {len(file.mcp_servers)} servers; {MAX_SERVERS} is the most")
     servers = {}
@@ -116,7 +116,7 @@ def build_mcp_servers(file: ConfigurationFile) -> dict[str, McpServerSpec]:
 
 
 def build_tool_rules(file: ConfigurationFile) -> tuple[ToolRule, ...]:
-    """Return the rules for tools. Raise Misplaced on the first that cannot stand."""
+    """Return the tool rules. Raise Misplaced on the first invalid one."""
     if len(file.tool_rules) > MAX_RULES:
         raise Misplaced(("tool_rules",), f"there are {len(file.tool_rules)} rules; {MAX_RULES} is the most")
     rules = []

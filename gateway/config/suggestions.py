@@ -1,4 +1,4 @@
-"""Fields that a model takes at a place, for suggestions on misspelt ones."""
+"""The fields that a model has at a place, for suggestions on misspelt ones."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -9,7 +9,7 @@ from contracts.suggestions import did_you_mean as did_you_mean
 
 
 def known_fields(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
-    """Return the fields of what is at `place` within a model; empty if that is not a model."""
+    """Return the field names at `place` within a model; empty if that is not a model."""
     here: Any = model
     for step in place:
         found = _models_in(here)

@@ -1,4 +1,4 @@
-"""The targets a snapshot names, built once and kept as long as their specification stays the same."""
+"""The targets of a snapshot, built once and kept while their specification is unchanged."""
 
 import asyncio
 import importlib
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class TargetReplaced(TargetMisconfigured):
-    """A reload took the target away, or elsewhere, while a request waited: it says nothing of who is there now."""
+    """A reload removed or changed the target while a request waited: this says nothing about the new one."""
 
 
 class TargetRegistry:
@@ -41,7 +41,7 @@ class TargetRegistry:
     def get(self, spec: TargetSpec) -> Target:
         """Return a target.
 
-        Raises TargetMisconfigured if its configuration cannot be used, TargetReplaced where it is no longer there.
+        Raises TargetMisconfigured if its configuration cannot be used, TargetReplaced if it was removed or changed.
         """
         key = (spec.pool, spec.id)
         target = self._targets.get(key)
@@ -62,12 +62,12 @@ class TargetRegistry:
         return target if target is not None and is_same_place(target.spec, spec) else None
 
     def can_continue(self, spec: TargetSpec, continuation: Continuation | None) -> bool:
-        """Return whether a target could go on with an answer that another began."""
+        """Return whether a target can continue an answer that another started."""
         target = self.find(spec)
         return continuation is not None and target is not None and target.can_continue(continuation)
 
     async def count_input(self, call: ModelCall, pool: PoolSpec) -> int | None:
-        """Count the prompt at a target that can; `None` if none of the pool's can.
+        """Count the prompt at a target that can; `None` if no target of the pool can.
 
         Raises UnsupportedParameter if every target would refuse the request.
         """
@@ -89,10 +89,10 @@ class TargetRegistry:
         return None
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
-        """Build what is new, close what is gone.
+        """Build new targets, close removed ones.
 
-        A target that cannot be built raises ConfigurationError when `strict` (from a file), and nothing is changed;
-        otherwise it is logged and left out: one bad row must not take the others down.
+        A target that cannot be built raises ConfigurationError if `strict` (from a file), and nothing is changed;
+        otherwise it is logged and skipped: one bad row must not disable the others.
         """
         wanted = {(spec.pool, spec.id): spec for pool in snapshot.pools.values() for spec in pool.targets}
         kept = {key: target for key, target in self._targets.items() if wanted.get(key) == target.spec}
@@ -120,7 +120,7 @@ class TargetRegistry:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Return what is wrong with targets, by "pool/id": why one was left out, or a renewed key is not in use."""
+        """Return the faults of targets, by "pool/id": why one was skipped, or a renewed key is not in use."""
         faults = {key: target.fault for key, target in self._targets.items() if isinstance(target, RenewedTarget)}
         return {"/".join(key): reason for key, reason in (faults | self._broken).items() if reason}
 
@@ -164,9 +164,9 @@ def _factory_of(spec: TargetSpec) -> TargetFactory:
 def resolve_key(
     key_ref: str, open_sealed: Callable[[str], str] | None = None, rules: ReferenceRules | None = None
 ) -> str:
-    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH", or open a stored key.
+    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH", or decrypt a stored key.
 
-    `rules` hold references that are not the operator's own. Raise ConfigurationError.
+    `rules` restrict references that are not the operator's own. Raise ConfigurationError.
     """
     if is_stored(key_ref):
         token = token_of(key_ref)

@@ -1,4 +1,4 @@
-"""Incidents of abuse over HTTP: what gateways have seen of keys, and what it means."""
+"""Abuse incidents over HTTP: what gateways have detected, and what it means."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
@@ -46,7 +46,7 @@ class IncidentOut(BaseModel):
 
 
 class ExplainedOut(IncidentOut):
-    """An incident with its facts and what they mean, in sentences."""
+    """An incident with its facts and their explanation, in sentences."""
 
     facts: dict[str, Any]
     explanation: list[str]
@@ -82,7 +82,7 @@ def explain(incident_id: IncidentPath, author: Admin, database: Database) -> Exp
 
 
 def shown(incident: Incident) -> dict[str, Any]:
-    """Return what both shapes have in common."""
+    """Return the fields that both response formats share."""
     return {
         "id": incident.id,
         "tenant": incident.tenant,

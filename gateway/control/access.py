@@ -1,4 +1,4 @@
-"""Who may use the control plane, and how a change is signed: by the name, role and bounds of a token or of a signed-in
+"""Authorization of the control plane, and the author of a change: the name, role and scope of a token or of a signed-in
 user, and the address.
 """
 
@@ -37,9 +37,9 @@ bearer = HTTPBearer(
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whose token was presented: the name that the audit gets, the role, and the tenant or team it is bound to.
+    """The owner of a token: the name for the audit, the role, and the tenant or team it is restricted to.
 
-    `id` is the account's, or the token's; `account_id` the account's that stands behind either, if any.
+    `id` is the account's, or the token's; `account_id` is the account behind either, if any.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Bearer:
 
     @property
     def standing(self) -> Standing:
-        """Return what the table of permissions decides by."""
+        """Return the caller's standing in the table of permissions."""
         return Standing.of(self.role, self.tenant_id)
 
 
@@ -65,7 +65,7 @@ class Caller(Author):
 
 
 class TokenBook:
-    """Knows tokens: the owner's by the digest of the installation's file, all others from the database, each time."""
+    """Recognises tokens: the owner's by the digest in the installation's file, others from the database each time."""
 
     def __init__(self, owner_token: str, database: ControlDatabase, pepper: bytes) -> None:
         self._owner = digest_of_token(owner_token)
@@ -73,8 +73,8 @@ class TokenBook:
         self._pepper = pepper
 
     def bearer_of(self, presented: str | None, now: datetime) -> Bearer:
-        """Return whose token this is. Raises AuthenticationFailed on one that is unknown, revoked or expired, and where
-        it is `None`, and ControlUnavailable; the owner's needs no database.
+        """Return the owner of a token. Raises AuthenticationFailed if it is missing, unknown, revoked or expired, and
+        ControlUnavailable; the owner's needs no database.
         """
         if presented is None:
             raise AuthenticationFailed(
@@ -102,7 +102,7 @@ class TokenBook:
 
 
 class TokenGate:
-    """ASGI middleware: asks for an admin token before anything of the body is read or parsed."""
+    """ASGI middleware: requires an admin token before any of the body is read or parsed."""
 
     def __init__(self, app: ASGIApp, tokens: TokenBook) -> None:
         self.app = app
@@ -126,11 +126,11 @@ class TokenGate:
 
 
 async def check_permission(request: Request) -> None:
-    """Hold every route to the table of permissions, whatever it asks for itself.
+    """Check every route against the table of permissions, in addition to its own checks.
 
-    On the event loop, so that `/health` and `/ready` answer while a hung database holds all threads. Raises
-    AuthenticationFailed if no token was checked, PermissionDenied where its role may not do this, NotFound where the
-    path names a tenant or team that the token does not reach.
+    Runs on the event loop, so that `/health` and `/ready` answer while a hung database blocks all threads. Raises
+    AuthenticationFailed if no token was checked, PermissionDenied if its role may not do this, NotFound if the path
+    names a tenant or team outside the token's scope.
     """
     path = request.scope["route"].path
     if path in OPEN_PATHS:
@@ -150,7 +150,7 @@ def require_caller(
     presented: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],  # only so that the API's page asks
     checked: Annotated[None, Depends(check_permission)],
 ) -> Caller:
-    """Return the author of this request's change, once the table allows it. Raises as `check_permission` does."""
+    """Return the author of this request's change, if the table allows it. Raises as `check_permission` does."""
     found = _bearer_in(request)
     address = request.client.host if request.client else ""
     return Caller(

@@ -33,8 +33,8 @@ class AccountBody(Body):
 
 
 class AccountChange(Body):
-    """Fields to change. A role is given with its reach, a null `tenant` being everything, said as such. A
-    change of the others ends all sessions.
+    """Fields to change. A role is set together with its scope; a null `tenant` means all, and must be stated. A change
+    of the other fields ends all sessions.
     """
 
     role: Role | None = None
@@ -106,7 +106,7 @@ def get(account: AccountPath, author: Admin, database: Database) -> AccountOut:
 
 @router.patch("/{account}", summary="Change an account's role or password, or disable it")
 def change(account: AccountPath, body: AccountChange, author: Admin, database: Database) -> AccountOut:
-    """A role takes effect on the user's next page; a new password or disabling ends their sessions."""
+    """A role takes effect when the user next loads a page; a new password or disabling ends their sessions."""
     digest = None if body.password is None else hash_password(body.password.get_secret_value())
     with database.session() as session:
         found = accounts.get_account(session, account, tenant_id=author.tenant_id)

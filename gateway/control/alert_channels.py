@@ -1,4 +1,4 @@
-"""Channels over HTTP: where notices go, a test of one, and what became of the notices."""
+"""Channels over HTTP: where notifications are sent, a test of one, and the delivery of notifications."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -47,7 +47,7 @@ _EMPTY: Final[Mapping[str, Any]] = {"address": None, "severities": [], "tenants"
 
 
 class ChannelPatch(Body):
-    """Fields to change; absent fields stay, as do its kind and tenant. [] or null takes all severities or tenants."""
+    """Fields to change; absent fields stay, and so do kind and tenant. [] or null means all severities or tenants."""
 
     address: Annotated[str | None, Field(min_length=1, max_length=500, repr=False)] = None
     severities: list[Severity] | None = Field(default=None, max_length=2)

@@ -138,8 +138,8 @@ _ROUTES: Final = shared_routes([noun.router for noun in _NOUNS], [check_permissi
 def create_app(settings: ControlSettings) -> FastAPI:
     """Build the control plane over its database.
 
-    Raises ConfigurationError if the database's schema is missing or newer, secrets are not those that it was made with
-    or cannot be written, a trusted proxy is not a network, or a directory for credentials is not absolute.
+    Raises ConfigurationError if the database's schema is missing or newer, the secrets differ from those it was created
+    with or cannot be written, a trusted proxy is not a network, or a directory for credentials is not absolute.
     """
     secrets = SecretFiles(settings.data / "secrets")
     rules = settings.reference_rules

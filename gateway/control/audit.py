@@ -39,7 +39,9 @@ class AuditOut(Resource):
 
 @router.get("", summary="List changes, latest first")
 def list_all(wanted: Annotated[AuditQuery, Query()], author: Admin, database: Database) -> Page[AuditOut]:
-    """When `has_more`, ask again with `after` set to the last item's id. A tenant's caller sees its changes only."""
+    """When `has_more`, ask again with `after` set to the last item's id. A tenant's caller sees only that tenant's
+    changes.
+    """
     if author.tenant_id and wanted.tenant not in ("", author.tenant_id):
         raise NotFound(f"tenant {wanted.tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
     tenant = author.tenant_id or wanted.tenant

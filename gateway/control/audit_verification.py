@@ -1,6 +1,6 @@
-"""Whether the audit still is as it was written, over HTTP: what `tollkeeper audit verify` finds of this data directory.
+"""Verification of the audit log over HTTP: the result of `tollkeeper audit verify` for this data directory.
 
-Verification walks every entry, so it runs beside requests, one at a time, and its finding is kept for a while.
+Verification reads every entry, so it runs in the background, one at a time, and its result is kept for a while.
 """
 
 import logging
@@ -38,7 +38,7 @@ _REST: Final = 10  # times as long as one took: whoever asks, however often, it 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found. `problem` says why there is no finding, if that is so."""
+    """The result of a verification. `problem` says why there is none, if so."""
 
     checked_at: datetime
     took_seconds: float
@@ -85,10 +85,10 @@ class AuditVerifier:
     def look(
         self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
     ) -> tuple[Verification | None, bool]:
-        """Return the last finding, and whether one is in progress; `None` if there is no finding yet.
+        """Return the last result, and whether a verification is in progress; `None` if there is no result yet.
 
-        One is begun where the last is older than `max_age_seconds`, and than ten times what it took, and waited for a
-        moment.
+        A new one is started if the last is older than `max_age_seconds`, and than ten times its duration, and awaited
+        for a moment.
         """
         with self._lock:
             last = self._last
@@ -107,7 +107,7 @@ class AuditVerifier:
             return self._last, self._running is not None
 
     def close(self) -> None:
-        """Start no more; one that is in progress ends by itself."""
+        """Start no more verifications; one in progress ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _verify(self) -> Verification:
@@ -135,7 +135,7 @@ class AuditVerifier:
 
 
 class FaultOut(BaseModel):
-    """The first thing that is wrong: `entry` is the number of the first wrong entry, where it is one."""
+    """The first fault: `entry` is the number of the first wrong entry, if it concerns one."""
 
     what: str
     segment: str = ""
@@ -143,10 +143,10 @@ class FaultOut(BaseModel):
 
 
 class PlaceOut(BaseModel):
-    """What was found in one place: a chain of files, or the control database.
+    """The result for one place: a chain of files, or the control database.
 
-    `last` is the number of its last entry. A chain has checkpoints, of which the last signs all up to `signed_upto`;
-    for the database a chain vouches up to `vouched_upto`.
+    `last` is the number of its last entry. A chain has checkpoints, of which the last signs all entries up to
+    `signed_upto`; the database is confirmed by a chain up to `vouched_upto`.
     """
 
     place: str
@@ -161,7 +161,7 @@ class PlaceOut(BaseModel):
 
 
 class VerificationOut(Resource):
-    """Whether what was looked at is sound (null: not known), when, and whether it is being looked at now."""
+    """Whether everything verified is intact (null: unknown), when, and whether a verification is running now."""
 
     is_sound: bool | None
     checked_at: datetime | None
@@ -184,8 +184,8 @@ class VerificationQuery(BaseModel):
 
 @router.get("", summary="Return the result of verifying the audit log, with its last entry and checkpoint")
 def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, request: Request) -> VerificationOut:
-    """Answers within about a second; while `is_running`, ask again. Who is bound to a tenant is told of the changes'
-    log alone. A sink is verified by `tollkeeper audit verify --sink`.
+    """Answers within about a second; while `is_running`, ask again. A caller restricted to a tenant gets only the log
+    of changes. A sink is verified by `tollkeeper audit verify --sink`.
     """
     verifier: AuditVerifier = request.app.state.audit_verifier
     found, is_running = verifier.look(wanted.max_age_seconds)
@@ -223,6 +223,6 @@ def _bare(place: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_of_changes(place: Mapping[str, Any]) -> bool:
-    """Return whether a place is about changes of the configuration; others count all tenants' requests."""
+    """Return whether a place contains changes of the configuration; others count all tenants' requests."""
     name = str(place["place"])
     return name in (DATABASE, WITNESS) or name.startswith(f"{WITNESS}.restored")

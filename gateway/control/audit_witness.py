@@ -1,7 +1,7 @@
-"""Vouches for the control database's audit from outside of it: every entry's hash goes into a chain of files, signed.
+"""A signed chain of files outside the control database that confirms its audit log, with every entry's hash.
 
-Who may write to the database can make its chain again, and cut its end; what was vouched for here says so. Nothing of
-what an entry is about is written here, so that it can be erased there.
+A person who can write to the database can rebuild its chain, and cut its end; the files prove it. They contain no
+content of entries, so that it can be erased in the database.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _ACCEPTANCE: Final = f'"kind":"{KIND_ACCEPTED}"'.encode()
 
 
 class AuditWitness:
-    """Follows the database's audit, once a second, in a chain of its own."""
+    """Follows the database's audit log, once a second, in a separate chain."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class AuditWitness:
         now_ns: Callable[[], int] = time.time_ns,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`leads` returns whether this control plane is the one that vouches: of several, one does."""
+        """Accept the dependencies. `leads` returns whether this control plane is the one of several that writes the
+        chain.
+        """
         self._leads = leads
         self._database = database
         self._directory = directory
@@ -62,7 +64,7 @@ class AuditWitness:
         self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
 
     async def run(self) -> None:
-        """Look every second, until cancelled."""
+        """Follow every second, until cancelled."""
         is_away = is_begun = False
         while True:
             try:
@@ -86,7 +88,8 @@ class AuditWitness:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def begin(self) -> None:
-        """Write an entry into the database that names the chain, if none does: without the chain, the audit is faulty.
+        """Write an entry into the database that names the chain, if there is none: without the chain, the audit log is
+        faulty.
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
@@ -99,7 +102,7 @@ class AuditWitness:
                 begin_change(session, author, WITNESS_BEGINS, chain.chain)
 
     async def look(self) -> int:
-        """Vouch for what is new; return how many entries.
+        """Add new entries to the chain; return their number.
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
@@ -149,9 +152,9 @@ class AuditWitness:
 
 
 def last_witnessed(directory: Path) -> int:
-    """Return the number of the last entry that a chain vouches for; 0 if there is none.
+    """Return the number of the last entry that a chain confirms; 0 if there is none.
 
-    Behind an acceptance it goes on from there: the restored database gives the numbers that follow again.
+    After an accepted restore it continues from there: the restored database reuses the following numbers.
     """
     place = DirectoryPlace(directory)
     for segment in reversed(place.segments()):

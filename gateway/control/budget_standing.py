@@ -40,8 +40,8 @@ class SubjectStandingOut(BaseModel):
     )
     reported_at: datetime | None = Field(description="Time of the last report; null: no gateway has reported")
     from_ledger: str | None = Field(
-        description="Of what is spent, what the ledger added: usage from before the budget was made, and corrections; "
-        "null: the ledger was not asked"
+        description="Part of the spending added from the ledger: usage from before its creation, and corrections; "
+        "null: not determined yet"
     )
     counted_since: datetime | None = Field(
         description="The budget was created within the period and counts since then; null: the whole period counts"
@@ -101,10 +101,10 @@ def unit_of(metric: Metric) -> Unit:
 
 
 def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
-    """Return how a budget stands; `None` before it begins and after it has ended.
+    """Return a budget's state; `None` before it starts and after it has ended.
 
-    The pace is that since `counts_since_ns`, where that is later than the period's start and the ledger has not added
-    what was used before. There is none before a tenth of the period was counted.
+    The rate is that since `counts_since_ns`, if that is later than the period's start and the ledger has not added
+    earlier usage. There is none before a tenth of the period was counted.
     """
     bounds = budget_period(budget, now_ns)
     if bounds is None:

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: how much money or GPU time a scope may use in a calendar period, and how that stands."""
+"""Budgets over HTTP: how much money or GPU time a scope may use in a calendar period, and the current state."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -159,7 +159,7 @@ class BudgetOut(Resource):
 
 
 class BudgetWithStateOut(BudgetOut):
-    """A budget, how it stands in the period that is now, and the latest thresholds it passed."""
+    """A budget, its state in the current period, and the latest thresholds it passed."""
 
     state: BudgetStandingOut | None = Field(description="null before the budget starts and after it ends")
     events: list[BudgetEventOut]

@@ -75,13 +75,13 @@ class PageQuery(BaseModel):
 
 
 def page_of(rows: Sequence[RowT], wanted: PageQuery, shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
-    """Make a page of rows that were asked for with one more than its limit. One that cannot be read is named apart."""
+    """Build a page from rows queried with one more than its limit. Unreadable rows are listed separately."""
     page = list_of(rows[: wanted.limit], shape)
     return page.model_copy(update={"has_more": len(rows) > wanted.limit and bool(page.data)})
 
 
 def list_of(rows: Sequence[RowT], shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
-    """Make a whole list of rows. One that cannot be read or shown is named apart."""
+    """Build a complete list of rows. Rows that cannot be read or shown are listed separately."""
     data = []
     faulty = [
         UnreadableOut(table=row.table, id=row.id, reason=f"{row.column} {row.reason}".strip()) for row in left_out()

@@ -1,4 +1,4 @@
-"""Guardrails over HTTP: what is looked for in requests and answers, and what a policy would find in a text."""
+"""Guardrails over HTTP: policies, and what a policy finds in a text."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -60,7 +60,7 @@ class GuardrailOut(Resource):
 
 
 class TrialOut(Resource):
-    """What a guardrail makes of a text: verdicts as records have them, and the text as it would go on, if it does."""
+    """The result of a guardrail for a text: verdicts as on records, and the text as it would continue, if it does."""
 
     verdicts: list[str]
     blocked_by: str

@@ -26,11 +26,10 @@ class HealthOut(BaseModel):
 
 
 class ReadyOut(BaseModel):
-    """The database answers too; `revision` is the number the gateways poll.
+    """The readiness of the control plane; `revision` is the number that gateways poll.
 
-    `disks` are those that hold the control plane's own files: what they hold, the setting that names the place, and
-    "ok", "low", "full" or "unknown". Both are for callers on this machine and holders of an admin token or the metrics
-    token.
+    `disks` are those with the control plane's own files: what they hold, the setting that names the place, and "ok",
+    "low", "full" or "unknown". Both are for callers on this machine and holders of an admin token or the metrics token.
     """
 
     status: Literal["ready", "disk_full"] = "ready"
@@ -49,7 +48,7 @@ async def health() -> HealthOut:
     response_model_exclude_none=True,
 )
 async def ready(check: RevisionCheck, request: Request, response: Response) -> ReadyOut:
-    """Answer within seconds, also where the database is stopped and all threads wait for it."""
+    """Answer within seconds, even if the database is stopped and all threads wait for it."""
     disks = shown_disks(request.app.state.disks)
     is_full = any(disk["state"] == "full" for disk in disks)
     try:

@@ -21,7 +21,7 @@ _NO_TENANT: Final = "people"  # who a person pays for is their account's busines
 class IdentityProvider:
     """Verifies ID tokens of one provider for one client (OpenID Connect Core 1.0, section 3.1.3.7).
 
-    What it publishes is fetched at the first use, and again where that failed.
+    The provider's metadata is fetched at the first use, and again after a failure.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class IdentityProvider:
         self._snapshot: Snapshot | None = None
 
     async def person_of(self, id_token: str) -> Person:
-        """Return who the provider vouches for. Raises AuthenticationFailed on a token that is not
-        good or says of no address that it is its bearer's, Unavailable where the provider does not answer.
+        """Return the person that the provider confirms. Raises AuthenticationFailed if the token is invalid or does not
+        confirm the e-mail address, Unavailable if the provider does not answer.
         """
         if self._snapshot is None:
             self._snapshot = await self._read()

@@ -1,4 +1,4 @@
-"""Identity providers over HTTP: whose tokens the gateways take in place of keys."""
+"""Identity providers over HTTP: gateways accept their tokens in place of keys."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -41,7 +41,7 @@ class _IssuerFields(ScopeFields):
 
 
 class IssuerBody(_IssuerFields):
-    """A new identity provider. Its addresses begin with https://, or lie on this machine."""
+    """A new identity provider. Its URLs start with https://, or are on this machine."""
 
     id: Slug
     issuer: Text = Field(description="Required value of the tokens' `iss`")
@@ -50,7 +50,7 @@ class IssuerBody(_IssuerFields):
 
 
 class IssuerPatch(_IssuerFields):
-    """What to change: fields left out stay, null takes a scope away."""
+    """Fields to change: absent fields stay, null removes a scope."""
 
     issuer: Text = ""
     audience: Text = ""

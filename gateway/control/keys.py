@@ -1,4 +1,4 @@
-"""API keys over HTTP. The secret stands in the answer that creates it and nowhere else, ever."""
+"""API keys over HTTP. The secret is only in the answer that creates it."""
 
 import os
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class KeyBody(ScopeFields):
 
 
 class KeyPatch(ScopeFields):
-    """What to change: fields left out stay, null takes an end or a scope away."""
+    """Fields to change: absent fields stay, null removes an expiry or a scope."""
 
     name: Name = ""
     expires_at: Moment | None = None
@@ -101,7 +101,7 @@ class KeyDetailOut(KeyOut):
 
 
 class NewKeyOut(KeyOut):
-    """A key with a secret just made. `secret` is shown this once: the gateway keeps only a digest of it."""
+    """A key with a new secret. `secret` is shown once: the gateway stores only its digest."""
 
     secret: str
 

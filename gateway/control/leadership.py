@@ -22,7 +22,7 @@ _RENEW_SECONDS: Final = 5.0
 
 
 def database_time(session: Session) -> datetime:
-    """Return the database's time at this moment, which all planes have alike, whatever their own clocks say."""
+    """Return the database's current time, which is the same for all control planes, whatever their own clocks say."""
     now: datetime = session.scalars(select(func.clock_timestamp())).one()
     return now
 
@@ -80,7 +80,7 @@ class Leadership:
                 is_away = True
 
     def give_back(self) -> None:
-        """Let another plane lead at once. Raises ControlUnavailable."""
+        """Release the leadership for another control plane. Raises ControlUnavailable."""
         lease, self._lease = self._lease, None
         if lease is not None:
             with self._database.session() as session:

@@ -6,7 +6,9 @@ from decimal import Decimal
 
 @dataclass(frozen=True, slots=True)
 class OwnKeyRules:
-    """What keys a person may make for themselves: how many at once, and what each may cost in a calendar month."""
+    """Rules for keys that people create for themselves: the maximum number, and the maximum cost of each per calendar
+    month.
+    """
 
     most: int
     usd: Decimal
@@ -14,7 +16,7 @@ class OwnKeyRules:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who signs in, as the identity provider vouches for."""
+    """A person who signs in, as confirmed by the identity provider."""
 
     email: str
     name: str = ""
@@ -23,7 +25,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class SignInGroups:
-    """What becomes of who signs in: an account of `tenant`, in the team of a group. Empty: only accounts sign in."""
+    """What a person who signs in gets: an account of `tenant`, in the team of a group. Empty: only existing accounts
+    sign in.
+    """
 
     tenant: str = ""
     prefix: str = ""

@@ -22,7 +22,7 @@ class Standing(StrEnum):
 
     @classmethod
     def of(cls, role: Role, tenant_id: str) -> "Standing":
-        """Return the standing of a role that is bound to a tenant, or where that is empty, to none."""
+        """Return the standing of a role that is restricted to a tenant, or if that is empty, to none."""
         within = {Role.ADMIN: cls.TENANT_ADMIN, Role.FINANCE: cls.TENANT_FINANCE}
         over_all = {Role.OWNER: cls.OWNER, Role.ADMIN: cls.ADMIN, Role.FINANCE: cls.FINANCE}
         bound = {Role.DEVELOPER: cls.DEVELOPER, Role.DIRECTORY: cls.DIRECTORY}
@@ -47,7 +47,7 @@ OPEN_PATHS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Who may read and who may write below a path. A tenant or team in the path must be the caller's own as well."""
+    """Who may read and who may write below a path. A tenant or team in the path must also be the caller's own."""
 
     readers: frozenset[Standing]
     writers: frozenset[Standing] = frozenset()
@@ -93,7 +93,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
 
 
 def permission_of(path: str) -> Permission | None:
-    """Return the decision for a route, by its path with its parameters' names; `None` if nobody has decided."""
+    """Return the permission of a route, by its path with its parameters' names; `None` if the table has none."""
     parts = path.split("/")
     for length in range(len(parts), 1, -1):
         found = PERMISSIONS.get("/".join(parts[:length]))

@@ -1,4 +1,4 @@
-"""Playbooks over HTTP: what is done when a provider is out as a whole."""
+"""Playbooks over HTTP: what happens while a whole provider is down."""
 
 from datetime import datetime
 from typing import Annotated, Any

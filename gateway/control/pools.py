@@ -140,7 +140,7 @@ class TargetPatch(Body):
 
 
 class TargetOut(Resource):
-    """A target. Its credential is never shown, only where it lies."""
+    """A target. Its credential is never shown, only the reference to it."""
 
     id: str
     kind: str
@@ -238,9 +238,9 @@ def get_target(pool: PoolPath, target: TargetPath, author: Admin, database: Data
 def update_target(
     pool: PoolPath, target: TargetPath, body: TargetPatch, author: Admin, database: Database, references: References
 ) -> TargetOut:
-    """Gateways send new requests there within a second. Requests under way end where they are.
+    """Gateways send new requests there within a second. Requests in progress finish at the previous target.
 
-    The result is checked as a new target is, so a change of kind takes the fields that kind needs with it.
+    The result is validated like a new target, so a change of kind must include the fields of that kind.
     """
     with database.session() as session:
         stored = TargetOut.model_validate(serving.get_target(session, pool, target)).model_dump()

@@ -140,7 +140,7 @@ class EndBody(Body):
 
 
 class EffectOut(Resource):
-    """What ending a card does."""
+    """The effect of ending a card."""
 
     ends_at: datetime
     is_past: bool

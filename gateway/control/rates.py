@@ -1,4 +1,4 @@
-"""Cost rates over HTTP: what a GPU's hour costs, what a currency is worth, a tenant's terms. Ended, never edited."""
+"""Cost rates over HTTP: prices of GPU hours, exchange rates, tenants' invoice terms. Ended, never edited."""
 
 from datetime import datetime
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Rollouts over HTTP: a candidate beside an incumbent on a route, how far it is, and what gateways see of both."""
+"""Rollouts over HTTP: a candidate beside an incumbent on a route, its progress, and the results of both."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

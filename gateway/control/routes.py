@@ -51,7 +51,7 @@ class RouteOut(Resource):
 
     @classmethod
     def of(cls, row: Route, tenant_id: str) -> Self:
-        """Write a route, as far as a tenant may know it: not what holds for others. Empty: all of it."""
+        """Render a route as a tenant may see it, without entries for other tenants. Empty tenant: all of it."""
         shown = cls.model_validate(row)
         return shown.model_copy(update={"rules": _within(shown.rules, tenant_id)}) if tenant_id else shown
 
@@ -99,7 +99,7 @@ def delete(route: RoutePath, author: Admin, database: Database) -> Deleted:
 
 
 def _within(rules: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """Return rules without the entries that hold for other tenants alone, and without those tenants' names."""
+    """Return rules without the entries for other tenants only, and without those tenants' names."""
     shown = dict(rules)
     for part in ("choose", "fallbacks"):
         if part in rules:

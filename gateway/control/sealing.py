@@ -1,4 +1,4 @@
-"""The sealer as routes ask for it."""
+"""The encryption of stored secrets, as a dependency of routes."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Own keys over HTTP: people of one tenant make capped keys for themselves, and see what these have used."""
+"""Own keys over HTTP: people of one tenant create capped keys for themselves, and see their usage."""
 
 import os
 from datetime import datetime
@@ -51,7 +51,7 @@ class OwnKeyOut(Resource):
 
 
 class NewOwnKeyOut(OwnKeyOut):
-    """A key just made. `secret` is shown this once."""
+    """A new key. `secret` is shown once."""
 
     secret: str
 
@@ -108,7 +108,7 @@ def revoke(key: KeyPath, author: Admin, database: Database) -> OwnKeyOut:
 
 
 def _account_of(author: Caller) -> str:
-    """Return the account that makes a request. Raise PermissionDenied if there is none, or it is of no tenant."""
+    """Return the account that makes a request. Raise PermissionDenied if there is none, or it belongs to no tenant."""
     if not author.account_id or not author.tenant_id:
         raise PermissionDenied(
             "own keys belong to an account of one tenant; sign in with one, or make keys with `tollkeeper keys create`"

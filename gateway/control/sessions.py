@@ -1,4 +1,4 @@
-"""Signing in and out over HTTP: a proof becomes the token of a session, with which its user's requests are made."""
+"""Signing in and out over HTTP: a password or ID token is exchanged for a session token."""
 
 from datetime import UTC, datetime, timedelta
 from threading import BoundedSemaphore
@@ -69,8 +69,8 @@ class NewSessionOut(SessionOut):
 
 @router.post("/sign-in", status_code=201, summary="Sign in with a password; the session's token is shown once")
 def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessionOut:
-    """Five failures of an account from an address, twenty from an address, and a hundred of an account are answered at
-    once, further ones with status 429. An address from which the account has signed in is not held to the last bound.
+    """Per account and address five failures are answered at once, per address twenty, per account a hundred; further
+    ones get status 429. The last bound does not apply to an address from which the account has signed in.
     """
     limit: SignInLimit = request.app.state.sign_in_limit
     email = body.email.strip().lower()
@@ -95,9 +95,9 @@ def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessio
 
 @router.post("/sign-in/oidc", status_code=201, summary="Sign in with an ID token of the identity provider")
 async def sign_in_by_provider(body: IdTokenBody, database: Database, request: Request) -> NewSessionOut:
-    """The token's address must have an account, unless TOLLKEEPER_OIDC_TENANT makes a developer's.
+    """The token's e-mail address must have an account, unless TOLLKEEPER_OIDC_TENANT creates a developer account.
 
-    The provider says who someone is and to which groups they belong, not what other roles they have.
+    The provider states who a person is and to which groups they belong, not other roles.
     """
     provider: IdentityProvider | None = request.app.state.identity_provider
     if provider is None:
@@ -141,7 +141,7 @@ def sign_out(
 
 
 def _caller_of(request: Request, stated: str) -> str:
-    """Return where the browser is: as stated, by who may be believed, else where the request came from."""
+    """Return the browser's address: as stated, if the sender is trusted, else where the request came from."""
     proxies: TrustedProxies = request.app.state.dashboards
     peer = request.client.host if request.client else ""
     return str(proxies.caller_of(peer, stated) or peer)

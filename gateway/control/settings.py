@@ -60,12 +60,12 @@ class ControlSettings(ListenerSettings):
 
     @property
     def sign_in_groups(self) -> SignInGroups:
-        """Return what becomes of who signs in by the identity provider."""
+        """Return what people who sign in by the identity provider get."""
         return SignInGroups(self.oidc_tenant, self.oidc_group_prefix)
 
     @property
     def audit_options(self) -> AuditOptions:
-        """Return how the audit log is kept."""
+        """Return the options of the audit log."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
@@ -75,5 +75,5 @@ class ControlSettings(ListenerSettings):
 
     @property
     def database_address(self) -> str:
-        """Return the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL; SQLite in the data directory if none is set."""
         return control_database_url(self.database_url, self.data)

@@ -1,7 +1,7 @@
-"""Limit password attempts: per account and address, per address, and per account.
+"""Limits password attempts: per account and address, per address, and per account.
 
-The first bound is low, so that guesses from elsewhere lock nobody out. The last one is high, and does not hold for an
-address from which the account has signed in lately.
+The first bound is low, so that guesses from elsewhere lock nobody out. The last one is high, and does not apply to an
+address from which the account has signed in recently.
 """
 
 import threading
@@ -25,10 +25,10 @@ _HOST_BITS: Final = 64  # of an IPv6 address: one line of a home or a server has
 
 
 class SignInLimit:
-    """Counts failures by account, by address and by both; each is forgotten after a while (GCRA). Safe between threads.
+    """Counts failures by account, by address and by both; each is forgotten after a while (GCRA). Thread-safe.
 
-    A failure is counted before the password is looked at and taken back where it was right, so that tries at the
-    same time are all counted. Of an IPv6 address its /64 counts.
+    A failure is counted before the password is checked and removed if it was right, so that concurrent attempts are all
+    counted. An IPv6 address counts as its /64 network.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

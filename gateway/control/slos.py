@@ -1,4 +1,4 @@
-"""Objectives over HTTP: what is promised, to whom, and what is held back while a promise is in danger."""
+"""Service level objectives over HTTP, and the holds that objectives at risk set."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -44,7 +44,7 @@ class SloFields(Body):
     )
 
     def new(self, slo_id: str) -> NewSlo:
-        """Return what is to be kept."""
+        """Return the objective to store."""
         stated = self.model_dump(exclude={"id"})
         return NewSlo(id=slo_id, **{**stated, "prompt_class": self.prompt_class or ""})
 
@@ -78,7 +78,7 @@ class SloOut(Resource):
 
 
 class HoldOut(Resource):
-    """What an objective in danger asks of others."""
+    """A hold that an objective at risk sets."""
 
     slo_id: str
     hook: str
@@ -122,7 +122,7 @@ def delete(slo_id: SloPath, author: Admin, database: Database) -> Deleted:
     return Deleted(id=slo_id)
 
 
-@router.get("/v1/policy-holds", summary="List current holds of objectives in danger")
+@router.get("/v1/policy-holds", summary="List current holds of objectives at risk")
 def holds(author: Admin, database: Database) -> Page[HoldOut]:
     with database.session() as session:
         rows = slos.list_holds(session, author.at, tenant=author.tenant_id)

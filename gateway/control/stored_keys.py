@@ -33,7 +33,9 @@ class StoredKeyOut(Resource):
 
 
 class ResealBody(Body):
-    """Which key is to seal: what the caller has just put first, so that a rotation elsewhere is not taken for one."""
+    """The key that encrypts from now on: the one that the caller has just added, so that a rotation elsewhere is not
+    mistaken for it.
+    """
 
     key_id: Annotated[str, Field(max_length=64, description="16 digits of its SHA-256; empty: any")] = ""
 

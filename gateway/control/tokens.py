@@ -1,4 +1,4 @@
-"""Admin tokens over HTTP: who else may use this API. The secret stands in the answer that creates it only."""
+"""Admin tokens over HTTP, which authorize others to use this API. The secret is only in the answer that creates it."""
 
 import secrets
 from datetime import datetime
@@ -37,11 +37,11 @@ class TokenBody(Body):
 
 
 class TokenOut(Resource):
-    """A token, without its secret. `hint` is the last four characters of it.
+    """A token, without its secret. `hint` is its last four characters.
 
-    `account_id` is the account that made it and with which it ends; empty: the installation's owner. `parent_id` is the
-    token that made it, with which it ends as well; empty: none. `refused` says
-    why it does not work now; empty: it does.
+    `account_id` is the account that created it and with which it ends; empty: the installation's owner. `parent_id` is
+    the token that created it, with which it ends as well; empty: none. `refused` says why it is invalid now; empty: it
+    is valid.
     """
 
     id: str
@@ -64,7 +64,7 @@ class TokenOut(Resource):
 
 
 class NewTokenOut(TokenOut):
-    """A token just made. `secret` is shown this once."""
+    """A new token. `secret` is shown once."""
 
     secret: str
 

@@ -1,4 +1,4 @@
-"""Rows of the control database that cannot be read, over HTTP: listed with what lies there, repaired, deleted."""
+"""Rows of the control database that cannot be read, over HTTP: listed with the stored values, repaired, deleted."""
 
 from typing import Annotated, Final
 
@@ -51,7 +51,7 @@ _SHAPES: Final[unreadable_rows.Shapes] = {
 
 
 class UnreadableRowOut(Resource):
-    """A row, the column at fault and why. `stored` is what lies there: of columns of JSON, times and amounts."""
+    """A row, the column at fault and why. `stored` is the stored value: for columns of JSON, times and amounts."""
 
     table: str
     id: str

@@ -34,7 +34,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """One attempt: read off the rows, so that nothing of the database is held while the webhook is called."""
+    """One delivery attempt, with the data of its rows, so that no database connection is held during the call."""
 
     event_id: str
     attempts: int
@@ -45,7 +45,7 @@ class _Delivery:
 class WebhookDelivery:
     """Calls webhooks in the background, at public addresses and in the `inward` networks.
 
-    Times come from `now`, so that waits can be tested without waiting.
+    Times come from `now`, so that tests need not wait.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WebhookDelivery:
         self._http = HttpPost(ChannelSettings(timeout_seconds=timeout_seconds, inward=inward))
 
     async def run(self) -> None:
-        """Deliver what is due, once a second, until cancelled."""
+        """Deliver due events, once a second, until cancelled."""
         is_away = False
         while True:
             try:
@@ -85,7 +85,7 @@ class WebhookDelivery:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def deliver_due(self) -> int:
-        """Make one attempt for each event that is due; return how many were delivered."""
+        """Make one attempt for each due event; return how many were delivered."""
         due = await asyncio.to_thread(self._due)
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -107,7 +107,7 @@ class WebhookDelivery:
         return not fault
 
     async def _post(self, delivery: _Delivery) -> str:
-        """Call the webhook; return what went wrong, empty if nothing did."""
+        """Call the webhook; return the error, empty if there was none."""
         if not delivery.url:
             return "its address was encrypted with a key that is missing; set the webhook again"
         headers = {SIGNATURE_HEADER: signature_of(delivery.body, self._secret), EVENT_ID_HEADER: delivery.event_id}
@@ -121,7 +121,7 @@ class WebhookDelivery:
             ]
 
     def _address(self, kept: str) -> str:
-        """Return a webhook's address; empty if it cannot be opened, which that one event is told and no other."""
+        """Return a webhook's address; empty if it cannot be decrypted, which affects only that event."""
         try:
             return kept if self._sealer is None else self._sealer.open_address(kept)
         except ConfigurationError:

@@ -1,4 +1,6 @@
-"""One answer on its way to the client: each of its texts goes through the stages, and what waits is put back later."""
+"""Passes one answer to the client through the guardrail stages: each of its texts is screened, and held-back text is
+inserted later.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from contracts.errors import UpstreamBroken
 from contracts.guardrails.finding import About, Shown, Verdict
 from contracts.guardrails.plain_text import plain_text
 from gateway.guardrails.guard_plan import OutputPlan, Streams
-from gateway.guardrails.request_texts import TOOL_OBJECTS
+from gateway.guardrails.request_texts import TOOL_OBJECTS, rename
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling
 from gateway.guardrails.screening.stream_screen import StreamScreen
 
@@ -28,9 +30,9 @@ Name = tuple[int, str]  # of a text: its choice, and what it is there
 
 
 class _Channel:
-    """One text: what it goes through, and since when (ns) something of it waits.
+    """One text of the answer: its screens, and since when (ns) part of it is held back.
 
-    `gone` is of what waits, and went out already, as another text came between.
+    `gone` is the held-back part that has been sent already, because another text came in between.
     """
 
     __slots__ = ("acting", "gone", "since_ns", "watching")
@@ -43,7 +45,7 @@ class _Channel:
 
     @property
     def screens(self) -> Iterator[StreamScreen]:
-        """Yield what the text goes through."""
+        """Yield the screens of the text."""
         if self.watching is not None:
             yield self.watching
         if self.acting is not None:
@@ -51,7 +53,7 @@ class _Channel:
 
 
 class AnswerFilter:
-    """The texts of one answer, by their choices. `blocked` says which stage ended it."""
+    """The texts of one answer, by choice. `blocked` is the stage that ended it."""
 
     def __init__(self, plan: OutputPlan, about: About) -> None:
         self._plan = plan
@@ -67,24 +69,24 @@ class AnswerFilter:
 
     @property
     def blocked(self) -> Verdict | None:
-        """Return the verdict that ended the answer; `None`: it goes on."""
+        """Return the verdict that ended the answer; `None`: it continues."""
         return self._blocked
 
     @property
     def acts(self) -> bool:
-        """Return whether anything may be changed; else pieces go out as they came."""
+        """Return whether anything may be changed; otherwise pieces are sent unchanged."""
         return self._plan.acts
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Return what was found so far."""
+        """Return the verdicts so far."""
         found = [
             verdict for channel in self._channels.values() for screen in channel.screens for verdict in screen.verdicts
         ]
         return found + self._late
 
     def begin(self) -> None:
-        """Forget what a target said that failed before anybody saw it; what was found in it stays found."""
+        """Drop what a target produced before it failed, if no client saw it; its findings are kept."""
         self._late = self.verdicts
         self._blocked = None
         for kept in (self._channels, self._last, self._said, self._kept):
@@ -93,15 +95,13 @@ class AnswerFilter:
     def _is_stopped(self) -> bool:
         """Return whether the answer was ended.
 
-        A method, so that no checker takes what it returned for granted after the next piece: compiled code would then
-        read `_blocked` as the None that it was, and fail.
+        A method, so that no type checker assumes its result is unchanged after the next piece: compiled code would then
+        read `_blocked` as None, and fail.
         """
         return self._blocked is not None
 
     def take(self, delta: Delta, now_ns: int) -> list[Delta]:
-        """Remove and return a piece; return what may go out of what has come. Raises UpstreamBroken on calls that are
-        none.
-        """
+        """Accept a delta; return what may be sent of everything so far. Raises UpstreamBroken on invalid calls."""
         if self._is_stopped():
             return []
         if not self._plan.acts:
@@ -125,7 +125,7 @@ class AnswerFilter:
         return _joined(passed)
 
     def _watch(self, delta: Delta, now_ns: int) -> None:
-        """Look at a piece that goes out as it is."""
+        """Inspect a piece that is sent unchanged."""
         index = delta.index
         for name, text in ((_THOUGHT, delta.reasoning), (_TEXT, delta.text), (_REFUSAL, delta.refusal)):
             if text:
@@ -137,7 +137,7 @@ class AnswerFilter:
             self.rest(index, now_ns)
 
     def rest(self, index: int | None, now_ns: int) -> list[Delta]:
-        """Return what waits of texts in pieces, of one choice or of all: nothing comes behind it."""
+        """Return the held-back rest of texts, of one choice or of all: nothing follows it."""
         passed: list[Delta] = []
         if self._is_stopped():
             return passed
@@ -156,7 +156,7 @@ class AnswerFilter:
         return _said_by(*name, out)
 
     def _unsaid(self, channel: _Channel, acting: StreamScreen, text: str) -> str:
-        """Return what of a text has not gone out before; nothing where that was a match's beginning: the answer
+        """Return the part of a text that was not sent before; nothing if that was the start of a match: the answer
         ends.
         """
         gone = channel.gone
@@ -170,7 +170,7 @@ class AnswerFilter:
         return ""
 
     def _turn_to(self, index: int, name: str, now_ns: int) -> list[Delta]:
-        """Return what waits of the text before, where another begins: its place in the answer is before that."""
+        """Return the held-back rest of the previous text when another starts: its place is before that."""
         last, self._last[index] = self._last.get(index), name
         if last is None or last == name:
             return []
@@ -184,7 +184,7 @@ class AnswerFilter:
         return _said_by(index, last, out)
 
     def _go(self, name: Name, spelling: Spelling, text: str, now_ns: int) -> str:
-        """Lead a piece of one text through the stages."""
+        """Pass a piece of one text through the stages."""
         if self._plan.waits:
             self._said.setdefault(name, []).append(text)
         channel = self._channels.get(name)
@@ -237,9 +237,7 @@ class AnswerFilter:
         return passed
 
     async def end(self, now_ns: int) -> list[Delta]:
-        """Have the one that looks at whole texts look at them; return what has waited for that, and for more to
-        come.
-        """
+        """Run the stages that inspect complete texts; return what was held back for them, and for further text."""
         passed = self.rest(None, now_ns)
         if self._plan.holds_all:
             passed = [*self._kept, *passed]
@@ -249,7 +247,7 @@ class AnswerFilter:
         return [] if self._plan.holds_all and self._is_stopped() else passed
 
     async def _look(self, texts: list[str]) -> None:
-        """Look at whole texts. They can be stopped then, and not be cut any more."""
+        """Inspect complete texts. They can still be blocked, but not redacted."""
         shown = [Shown(plain_text(text), _ROLE) for text in texts]
         screening = self._plan.whole.check(shown)
         self._late += screening.verdicts
@@ -265,7 +263,7 @@ class AnswerFilter:
                 self._blocked = verdict if stage.acts and verdict.action != "flag" else None
 
     async def judge_body(self, body: bytes) -> bytes:
-        """Judge an upstream's whole answer as it came; return it as it may go out."""
+        """Inspect an upstream's complete answer; return it as it may be sent."""
         try:
             answer = _any.decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -284,7 +282,8 @@ class AnswerFilter:
         """Cut out of a choice what is to be cut; return whether anything was."""
         changed = False
         acting, watching = self._streams.acting, self._streams.watching
-        for holder, at, text, spelling in _places(choice):
+        renamed: list[tuple[object, object, str]] = []  # after all values, which are found by the names that they have
+        for holder, at, text, spelling, is_name in _places(choice):
             plain = spelling.plain(text)
             is_acted_on = acting is not None and acting.may_find(plain)
             if not is_acted_on and (watching is None or not watching.may_find(plain)):
@@ -301,9 +300,14 @@ class AnswerFilter:
                 self._blocked = self._blocked or channel.acting.blocked
                 _stop(choice)
                 return True
-            if out != text:
+            if out != text and is_name:
+                renamed.append((holder, at, out))
+            elif out != text:
                 holder[at] = out  # type: ignore[index]  # an object or a list, and what it was found under
-                changed = True
+            changed = changed or out != text
+        for holder, at, out in renamed:
+            if isinstance(holder, dict) and isinstance(at, str):
+                rename(holder, at, out)
         if changed and choice.get("logprobs") is not None:
             choice["logprobs"] = None
         return changed
@@ -342,29 +346,33 @@ def _stop(choice: dict[str, object]) -> bool:
 _NO_WORDS: Final = frozenset(("id", "type", "role", "finish_reason", "stop_reason", "data", "signature"))
 
 
-def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling]]:
-    """Find texts in a JSON value, with what holds them. `is_tools`: it is what a tool is called with.
+def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling, bool]]:
+    """Find texts in a JSON value, with their containers, and whether a text is a name.
 
-    There a number is looked at as well: a stream has it as the text that it is written in.
+    `is_tools`: the value is a tool's arguments. There names and numbers are inspected as well: in a stream they are
+    text.
     """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for at, one in list(pairs):
+        if is_tools and isinstance(at, str) and at:
+            yield value, at, at, AS_IS, True
         if isinstance(one, str):
             if one and (is_tools or at not in _NO_WORDS):
-                yield value, at, one, IN_JSON if at == "arguments" else AS_IS
+                yield value, at, one, IN_JSON if at == "arguments" else AS_IS, False
         elif is_tools and type(one) is int:
-            yield value, at, str(one), AS_IS
+            yield value, at, str(one), AS_IS, False
         elif at != "logprobs":
             yield from _places(one, is_tools=is_tools or (isinstance(one, dict) and at in TOOL_OBJECTS))
 
 
 def _texts(value: object) -> Iterator[str]:
-    for _, _, text, _ in _places(value):
-        yield text
+    for _, _, text, _, is_name in _places(value):
+        if not is_name:
+            yield text
 
 
 def _joined(deltas: list[Delta]) -> list[Delta]:
-    """Put an end together with the text before it, as targets send them."""
+    """Join an end with the text before it, as targets send them."""
     if len(deltas) < 2:
         return deltas
     last, before = deltas[-1], deltas[-2]

@@ -13,12 +13,12 @@ _WHY: Final = "policies are checked here; requests are served by gateways"
 
 
 class NoQuestions:
-    """Asks nobody."""
+    """Sends no questions."""
 
     async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int
     ) -> HttpAnswer:
-        """Return the message that nobody was asked."""
+        """Return a message that no question was sent."""
         return HttpAnswer(fault=_WHY)
 
 
@@ -36,5 +36,5 @@ class NoEmbedder:
 
 
 def means_of_checks(rules: ReferenceRules | None = None) -> Means:
-    """Return means with which all that a gateway could use can be built. `rules` hold references to credentials."""
+    """Return dependencies with which every detector can be built. `rules` restrict references to credentials."""
     return Means(questions=NoQuestions(), embedder=NoEmbedder(), rules=rules, only_checks=True)

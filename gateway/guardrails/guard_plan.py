@@ -1,6 +1,4 @@
-"""The stages of the policies that cover a request, built and in their order: rules and watches first, no matter who
-must be asked last.
-"""
+"""The stages of the policies that cover a request, in order: rules and counters first, external services last."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,9 +24,10 @@ Built = TypeVar("Built")
 
 
 class OutputPlan:
-    """What looks at answers. `streamed` are screens that take an answer in pieces, those that act before the others.
+    """The stages that inspect answers. `streamed` are screens that accept an answer in pieces, those that change it
+    first.
 
-    `whole` and `awaited` look once it is complete; where one of them acts, all of it waits for them (`holds_all`).
+    `whole` and `awaited` inspect the complete answer; if one of them acts, all of it is held back (`holds_all`).
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class OutputPlan:
         of_requests: Sequence[GuardStage[DetectorOfRequests]],
         awaited: Sequence[GuardStage[AwaitedDetector]],
     ) -> None:
-        """Raises ConfigurationError if an expression cannot be looked for in a stream."""
+        """Accept the stages. Raises ConfigurationError if an expression cannot be searched in a stream."""
         in_pieces = [stage for stage in stages if stage.detector.patterns]
         self._acting = StreamPlan(Screen([stage for stage in in_pieces if stage.acts]))
         self._watching = StreamPlan(Screen([stage for stage in in_pieces if not stage.acts]))
@@ -51,24 +50,24 @@ class OutputPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no stage looks at answers."""
+        """Return whether no stage inspects answers."""
         return not self.waits and not self._of_requests and self._acting.is_empty and self._watching.is_empty
 
     @property
     def is_immediate(self) -> bool:
-        """Return whether stages look at answers as they come, are the same for all, and wait for nothing."""
+        """Return whether stages inspect answers as they arrive, are the same for all requests, and never wait."""
         return not self.waits and not self._of_requests
 
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
-        """Start a text, for the stages that act and are the same for every request."""
+        """Start a text, for the stages that change it and are the same for every request."""
         return self._acting.stream(spelling)
 
     def watch(self) -> StreamScreen:
-        """Start a text, for the stages that only look and are the same for every request."""
+        """Start a text, for the stages that only inspect it and are the same for every request."""
         return self._watching.stream()
 
     def streams(self, about: About) -> "Streams":
-        """Return what one request's texts go through."""
+        """Return the screens of one request's texts."""
         acting, watching = self._acting, self._watching
         if self._of_requests:
             own = [GuardStage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
@@ -79,7 +78,7 @@ class OutputPlan:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What a request's texts go through in pieces: stages that change them, and stages that only look."""
+    """The screens of a request's streamed texts: stages that change them, and stages that only inspect them."""
 
     acting: StreamPlan | None
     watching: StreamPlan | None
@@ -100,23 +99,23 @@ class GuardPlan:
 
     @cached_property
     def input(self) -> Screen:
-        """Return what looks at requests' texts at once."""
+        """Return the screen that inspects requests' texts without waiting."""
         return Screen(self.input_stages)
 
     @cached_property
     def is_immediate(self) -> bool:
-        """Return whether all stages look at texts by themselves, and wait for nothing and nobody."""
+        """Return whether all stages inspect texts locally, without waiting."""
         others = self.rules or self.watches or self.awaited or self.markers or self.of_requests
         return not others and self.output.is_immediate
 
     @property
     def reads_texts(self) -> bool:
-        """Return whether the texts of requests are looked at, or added to."""
+        """Return whether the texts of requests are inspected, or added to."""
         return bool(self.input_stages or self.watches or self.awaited or self.markers or self.of_requests)
 
 
 class StageBox:
-    """Detectors by their stages, each built once: several policies' plans share them."""
+    """Detectors by their stages, each built once: several policies share them."""
 
     def __init__(self, means: Means) -> None:
         self._means = means
@@ -133,13 +132,13 @@ class StageBox:
         return built
 
     def keep(self, policies: Sequence[GuardrailPolicy]) -> list[Looks]:
-        """Forget the detectors of all others, and return those that were forgotten."""
+        """Drop the detectors of all other policies, and return the dropped ones."""
         names = {_encode((policy.name, spec)) for policy in policies for spec in policy.stages}
         return [self._built.pop(name) for name in list(self._built) if name not in names]
 
 
 def compile_plan(policies: Sequence[GuardrailPolicy], means: Means, box: StageBox | None = None) -> GuardPlan:
-    """Build the plan of policies in their order. Raises ConfigurationError, naming what cannot stand."""
+    """Build the plan of policies in order. Raises ConfigurationError, naming what is invalid."""
     box = box or StageBox(means)
     found = [
         (policy, spec, detector)

@@ -1,4 +1,4 @@
-"""A stage that is ready to look: its place in a policy, and the detector that its settings have made."""
+"""A stage that is ready to inspect texts: its place in a policy, and the detector built from its settings."""
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -31,7 +31,7 @@ class GuardStage(Generic[Looking]):
         return self.spec.action != "flag" and not self.spec.dry_run
 
     def verdict(self, findings: list[Finding]) -> Verdict:
-        """Sum its findings up; at least one."""
+        """Summarise its findings; there is at least one."""
         spec = self.spec
         return verdict_of(spec.name, spec.detector, self.side, spec.action, findings, is_dry_run=spec.dry_run)
 

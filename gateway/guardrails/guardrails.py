@@ -1,5 +1,4 @@
-"""The gateway's guardrails: which requests go through which stages, and what these make of a request before a model
-sees it."""
+"""The gateway's guardrails: which stages a request passes, and their results before a model is called."""
 
 import asyncio
 import logging
@@ -51,7 +50,9 @@ class Guardrails:
     """Holds the plans of one snapshot's policies, each built when a request first needs it."""
 
     def __init__(self, means: Means, address_of: Callable[[Exchange], str] = lambda exchange: exchange.address) -> None:
-        """`address_of` gives the caller's address: behind a trusted proxy another than the connection's."""
+        """Accept the dependencies. `address_of` returns the caller's address, which differs from the connection's
+        behind a trusted proxy.
+        """
         self._means = means
         self._address_of = address_of
         self._box = StageBox(means)
@@ -63,15 +64,15 @@ class Guardrails:
         self.faults: tuple[str, ...] = ()
 
     def check(self, snapshot: Snapshot) -> None:
-        """Build all stages of a snapshot. Raises ConfigurationError on the first that cannot stand."""
+        """Build all stages of a snapshot. Raises ConfigurationError on the first invalid one."""
         for policy in snapshot.guardrails:
             compile_plan([policy], self._means, self._box)
 
     def sync(self, snapshot: Snapshot) -> list[Looks]:
-        """Prepare for a newer configuration; return the detectors that are not needed any more.
+        """Prepare for a newer configuration; return the detectors that are no longer needed.
 
-        What cannot be built is told once, and the requests that it covers are refused until it is mended: what was to
-        be guarded does not go unguarded.
+        A guardrail that cannot be built is reported once, and the requests that it covers are refused until it is
+        corrected.
         """
         if snapshot.guardrails == self._policies:
             return []
@@ -89,7 +90,7 @@ class Guardrails:
         return self._box.keep(snapshot.guardrails)
 
     async def close(self) -> None:
-        """Let go of all detectors."""
+        """Close all detectors."""
         await let_go(self._box.keep(()))
 
     def guard_for(self, life: RequestState, exchange: Exchange) -> RequestGuard | None:
@@ -104,9 +105,9 @@ class Guardrails:
         return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
 
     async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
-        """Lead a request through the stages before the model; return it as they leave it.
+        """Pass a request through the stages before the model; return the resulting request.
 
-        Raises ContentBlocked, InvalidRequest for what rules refuse, and what a watch raises.
+        Raises ContentBlocked, InvalidRequest for refusals by rules, and the errors of watches.
         """
         request = life.request
         assert request is not None
@@ -147,9 +148,9 @@ class Guardrails:
         return request
 
     async def examine_texts(self, guard: RequestGuard, texts: RequestTexts, size_bytes: int) -> None:
-        """Have all stages before a model look at texts, and cut out what they find.
+        """Let all stages before a model inspect texts, and redact what they find.
 
-        Raises ContentBlocked, and what a watch raises.
+        Raises ContentBlocked, and the errors of watches.
         """
         if not guard.has_begun_again:
             _watch(guard, texts)
@@ -224,7 +225,7 @@ class Guardrails:
         return plan
 
     def _plan_of(self, tenant: str, name: str) -> GuardPlan | str:
-        """Return the plan of a tenant's requests for a name; why there is none, empty if none is meant to be."""
+        """Return the plan of a tenant's requests for a name, and why there is none; empty if no guardrail applies."""
         policies = covering(self._policies, tenant, name)
         if not policies:
             return ""
@@ -295,7 +296,7 @@ def _screened(guard: RequestGuard, texts: RequestTexts) -> Screening:
 
 
 def _mended(objection: Objection, stage: GuardStage[RequestRule]) -> dict[str, object]:
-    """Return what mends a request. Raises InvalidRequest if it is to be refused, or nothing does."""
+    """Return the corrected fields of a request. Raises InvalidRequest if it must be refused, or cannot be corrected."""
     if stage.spec.action == "redact" and objection.mended is not None:
         return dict(objection.mended)
     raise InvalidRequest(
@@ -304,7 +305,7 @@ def _mended(objection: Objection, stage: GuardStage[RequestRule]) -> dict[str, o
 
 
 def _watch(guard: RequestGuard, texts: RequestTexts) -> None:
-    """Have those look who watch requests as they come. Raises what they raise."""
+    """Run the stages that watch requests as they arrive. Raises their errors."""
     for stage in guard.plan.watches:
         try:
             found = list(stage.detector.watch(_words_of(texts), guard.about))
@@ -328,7 +329,7 @@ def _note_unread(guard: RequestGuard) -> None:
 
 
 async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
-    """Have those look who must be asked: all at the texts as the model would get them. Raises ContentBlocked."""
+    """Run the stages that call services, on the texts as the model would get them. Raises ContentBlocked."""
     for stage in guard.plan.awaited:
         found = list(await stage.detector.look(_words_of(texts), guard.about))
         if found:
@@ -344,7 +345,7 @@ def _words_of(texts: RequestTexts) -> list[Shown]:
 
 
 def _body_of(request: AnyRequest, life: RequestState) -> bytes:
-    """Return what guardrails look at: all that a target may be sent, in the API's own words if one speaks it."""
+    """Return what guardrails inspect: all that a target may be sent, in the API's own format if one speaks it."""
     if isinstance(request, TranscriptionRequest):
         return request.texts
     if isinstance(request, TranslatedEmbedding) and request.native is not None:
@@ -355,7 +356,7 @@ def _body_of(request: AnyRequest, life: RequestState) -> bytes:
 
 
 def _replaced(life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts) -> AnyRequest:
-    """Return the request that the stages have left, for the one that calls the model."""
+    """Return the request as the stages have changed it, for calling the model."""
     body = texts.body
     if isinstance(request, TranscriptionRequest):
         raise InvalidRequest(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a gateway has to offer. `embedder` tells texts' meanings; `None`: there is none here."""
+    """The gateway's services for detectors. `embedder` computes embeddings; `None`: there is none."""
 
     clock: Clock = field(default_factory=Clock)
     random: Random = field(default_factory=SystemRandom)

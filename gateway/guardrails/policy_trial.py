@@ -15,7 +15,7 @@ MOST_TEXT: Final = 200_000  # characters
 
 @dataclass(frozen=True, slots=True)
 class PolicyTrial:
-    """Verdicts as records have them, and the text as it goes on; `None` if `blocked_by` stops it."""
+    """Verdicts as on records, and the resulting text; `None` if `blocked_by` stops it."""
 
     verdicts: list[str]
     blocked_by: str
@@ -23,9 +23,9 @@ class PolicyTrial:
 
 
 def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> PolicyTrial:
-    """Lead a text through the stages that look at texts by themselves. Raises ConfigurationError.
+    """Pass a text through the stages that inspect texts locally. Raises ConfigurationError.
 
-    Rules about requests, no matter who watches many of them, and the one that must be asked have no part in it.
+    Rules about requests, watches over several requests, and stages that call services are not included.
     """
     plan = compile_plan([policy], means_of_checks())
     if side == "input":

@@ -1,4 +1,4 @@
-"""Questions to webhooks: what asks them is loaded when the first one is asked, as few gateways ever do."""
+"""Calls to webhooks: the client is loaded at the first call, because few gateways use it."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""One request's guardrails: what its plan made of it so far, and the filter that its answer goes through."""
+"""One request's guardrails: the results of its plan so far, and the filter for its answer."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _MOST_VERDICTS: Final = 32  # on one record
 
 
 class RequestGuard:
-    """What is known of one request. Durations are nanoseconds; `None`: there was nothing to do."""
+    """The state of one request's guardrails. Durations are nanoseconds; `None`: there was nothing to do."""
 
     __slots__ = (
         "_before",
@@ -42,17 +42,17 @@ class RequestGuard:
 
     @property
     def digest(self) -> str:
-        """Return a digest of the stages: cached answers are shared only between requests that have the same."""
+        """Return a digest of the stages: only requests with the same one share cached answers."""
         return self.plan.digest
 
     @property
     def held_ns(self) -> int | None:
-        """Return how long a piece of the answer has waited at most."""
+        """Return the longest time that a piece of the answer was held back."""
         return None if self.filter is None else self.filter.held_ns
 
     @property
     def verdicts(self) -> list[str]:
-        """Return what was found on both sides, as records hold it."""
+        """Return the verdicts of both sides, as on records."""
         seen = {(one.stage, one.action) for one in self._found}
         found = [*[one for one in self._before if (one.stage, one.action) not in seen], *self._found]
         if self.filter is not None:
@@ -70,11 +70,11 @@ class RequestGuard:
         self._found += verdicts
 
     def take_over(self, verdicts: list[str]) -> None:
-        """Add the verdicts of a kept answer, which these stages have seen when it was made."""
+        """Add the verdicts of a cached answer, which these stages inspected when it was generated."""
         self._told += [told for told in verdicts if "output/" in told]
 
     def filter_answer(self) -> AnswerFilter | None:
-        """Start to look at the answer; `None` if nothing does."""
+        """Start inspecting the answer; return `None` if no stage does."""
         if not self.plan.output.is_empty:
             self.filter = AnswerFilter(self.plan.output, msgspec.structs.replace(self.about, direction="output"))
         return self.filter
@@ -94,7 +94,7 @@ def refusal(verdict: Verdict, place: str = "") -> ContentBlocked:
 
 
 def cut_by(verdict: Verdict) -> ContentFiltered:
-    """Return what ends an answer that a stage blocks."""
+    """Return the error that ends an answer that a stage blocks."""
     return ContentFiltered(
         f"the guardrail stage {verdict.stage!r} ended this answer: it found {', '.join(verdict.kinds)}"
     )

@@ -1,4 +1,4 @@
-"""Stages that look at what a request asks for rather than at its words: models, parameters, lengths."""
+"""Stages that inspect a request's fields rather than its text: models, parameters, lengths."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -9,9 +9,10 @@ from contracts.api.requests import AnyRequest
 
 
 class Objection(msgspec.Struct, frozen=True):
-    """What a rule has against a request: what kind of thing, in words for the caller, and what would mend it.
+    """A rule's objection to a request: its kind, in words for the caller, and a correction.
 
-    `mended` are top-level fields with their new values, `None` for those to be left out; no mending: it is refused.
+    `mended` are top-level fields with their new values, `None` for fields to remove; without a correction the request
+    is refused.
     """
 
     kind: str
@@ -22,10 +23,10 @@ class Objection(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class RequestRule(Protocol):
-    """Judges a request by its fields, and says what it would have where the caller says nothing."""
+    """Judges a request by its fields, and supplies defaults for missing ones."""
 
     def judge(self, requested: str, request: AnyRequest, fields: Mapping[str, object]) -> Sequence[Objection]:
-        """Judge a request for a name, by its top-level fields (a chat's, for what was translated to one)."""
+        """Judge a request for a name, by its top-level fields (a chat's, for a translated request)."""
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
         """Return fields to be set because the caller leaves them to us."""

@@ -1,4 +1,4 @@
-"""The texts of a request: found in its JSON wherever they stand, and put back changed."""
+"""The texts of a request: found anywhere in its JSON, and replaced if changed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -113,9 +113,9 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class RequestTexts:
-    """The texts of one body. What is cut or set changes `body`; where nothing is, it stays byte for byte.
+    """The texts of one body. Redactions and set fields change `body`; otherwise it stays byte for byte.
 
-    So it does not if an object has a name twice, of which readers see different ones: then only what was read goes on.
+    Exception: if an object has a repeated name, which parsers read differently, only what was read is passed on.
     """
 
     def __init__(
@@ -178,13 +178,13 @@ class RequestTexts:
 
     @property
     def holds_token_ids(self) -> bool:
-        """Return whether a part of what the model is asked is given as token ids, which no detector can read."""
+        """Return whether a part of the prompt consists of token ids, which no detector can read."""
         fields = self.fields if isinstance(self.fields, dict) else {}
         asked = [one for name in ("prompt", "input") if isinstance(one := fields.get(name), list)]
         return any(type(one) is int or (type(one) is list and int in map(type, one)) for each in asked for one in each)
 
     def cut(self, cuts: Mapping[int, Sequence[Finding]]) -> None:
-        """Put `[kind]` in the place of what was found, by the numbers of the texts in `shown`."""
+        """Replace what was found by `[kind]`, by the indices of the texts in `shown`."""
         for number, findings in cuts.items():
             place = self._places[number]
             if place.named is None:
@@ -193,10 +193,10 @@ class RequestTexts:
         for number, findings in cuts.items():  # after all values, which are found by the names that they had
             place = self._places[number]
             for holder in place.named or ():
-                _rename(holder, place.text, without(place.text, findings))
+                rename(holder, place.text, without(place.text, findings))
 
     def set(self, fields: Mapping[str, object]) -> None:
-        """Set top-level fields, or take out those whose value is `None`."""
+        """Set top-level fields, or remove those whose value is `None`."""
         self.set_fields.update(fields)
         for name, value in fields.items():
             self.aside.pop(name, None)
@@ -207,7 +207,7 @@ class RequestTexts:
             self.is_changed = True
 
     def mark(self, line: str) -> None:
-        """Add a line to the system prompt of a chat, which gets one where it has none."""
+        """Add a line to the system prompt of a chat; create one if there is none."""
         if self._system_field:
             self._mark_field(line, self._system_field)
             return
@@ -228,7 +228,7 @@ class RequestTexts:
         messages.insert(0, {"role": "system", "content": line})
 
     def _mark_field(self, line: str, name: str) -> None:
-        """Add a line to a system prompt that is a field of its own."""
+        """Add a line to a system prompt that is a separate field."""
         other = _OTHER_SPELLINGS.get(name, name)
         if other in self.fields:
             name = other
@@ -338,7 +338,7 @@ def _part_of(name: str, value: object, part: int) -> int:
     return _CHOSEN if name in _VALUES else part
 
 
-def _rename(holder: dict[str, object], name: str, new: str) -> None:
+def rename(holder: dict[str, object], name: str, new: str) -> None:
     """Give a value of an object another name, in its place. It takes no other value's name."""
     while new in holder:
         new += "_"
@@ -366,15 +366,15 @@ def _with_definitions(body: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def _repeats_names(body: bytes, named: int) -> bool:
-    """Return whether an object of a body has a name twice; `named` values were read of it.
+    """Return whether an object of a body has a repeated name; `named` values were read from it.
 
-    Most often the count of colons, or of those behind quotes, says that none has.
+    Usually the count of colons, or of those after quotes, shows that none has.
     """
     return body.count(b":") != named and len(_NAMED.findall(body)) != named and has_repeated_names(body)
 
 
 def without(text: str, findings: Sequence[Finding], spelling: Spelling = AS_IS) -> str:
-    """Return a text with `[kind]` in the place of what was found in its plain form. What is JSON stays JSON."""
+    """Return a text in which findings in its plain form are replaced by `[kind]`. JSON stays valid JSON."""
     left, done, is_quoted = [], 0, spelling is AS_IS
     found = sorted(findings, key=lambda one: one.start)
     spans = spelling.spans(text, [(one.start, one.end) for one in found])

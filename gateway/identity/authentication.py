@@ -1,7 +1,7 @@
-"""Authenticate a request by its key, or by an identity provider's token.
+"""Authenticates a request by its key, or by an identity provider's token.
 
-No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
-in `gateway/identity/token_issuers.py`.
+It uses no database, and takes a few microseconds for a known key or token. The verification of new tokens is in
+`gateway/identity/token_issuers.py`.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ _MAX_RECENT: Final = 10_000  # keys: about 3 MB
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationLimits:
-    """What authentication trusts, and how much is asked of it before it says no more.
+    """What authentication trusts, and how many failures it answers before it throttles.
 
-    `trusted_proxies` are networks with commas between. `stale_issuer_keys_seconds` is how long the signing keys of an
-    identity provider keep working while it is away.
+    `trusted_proxies` are comma-separated networks. `stale_issuer_keys_seconds` is how long the signing keys of an
+    identity provider stay valid while it is unreachable.
     """
 
     trusted_proxies: str = ""
@@ -74,10 +74,10 @@ class Authenticator:
         self._recent_of: Snapshot | None = None
 
     def recognise(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the caller's entry where it is known at once; `None` for a token that `verify` has to look at.
+        """Return the caller's entry if it is known at once; `None` for a token that `verify` must check.
 
-        Raises what is wrong with the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
-        PermissionDenied, or LimitExceeded for one unknown credential too many from its address.
+        Raises the error of the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
+        PermissionDenied, or LimitExceeded for too many unknown credentials from one address.
         """
         sent = exchange.head.authorization
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
@@ -103,16 +103,16 @@ class Authenticator:
         return entry
 
     def known(self, sent: bytes, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the entry of a key that came like this before and holds for every address."""
+        """Return the entry of a key that was sent before and is valid from every address."""
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
         if entry is None or entry.policy.addresses is not None or not self._holds(entry, snapshot):
             return None
         return entry
 
     async def verify(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry:
-        """Verify the caller's token and give its entry. May wait for its issuer's keys; raises as `recognise` does.
+        """Verify the caller's token and return its entry. May wait for its issuer's keys; raises as `recognise` does.
 
-        Raises Unavailable if the issuer's keys cannot be had.
+        Raises Unavailable if the issuer's keys cannot be fetched.
         """
         self._check_freshness()
         tokens = self._tokens or await self._load_token_issuers()
@@ -144,7 +144,7 @@ class Authenticator:
                 await self._tokens.close()
 
     def status(self) -> dict[str, object]:
-        """Return what GET /ready shows: guesses refused for their number, and how each issuer's keys are."""
+        """Return the state that GET /ready shows: throttled guesses, and the state of each issuer's keys."""
         issuers = {} if self._tokens is None else self._tokens.status()
         return {"refused_key_guesses": self._guesses.refused, "issuers": issuers}
 
@@ -225,7 +225,7 @@ def _is_token(credential: str) -> bool:
 
 
 def _credential_of(exchange: Exchange) -> str:
-    """Return the key or token as it was sent. Where the Authorization header is there, it alone counts."""
+    """Return the key or token as it was sent. If there is an Authorization header, only that counts."""
     if authorization := exchange.header(b"authorization"):
         return _bearer_of(authorization)
     for name in _KEY_HEADERS:

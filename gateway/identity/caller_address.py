@@ -16,7 +16,7 @@ _MAX_REMEMBERED_RANGES: Final = 10_000
 
 
 class TrustedProxies:
-    """Reports callers' addresses. `networks` are the proxies', with commas between; empty: nobody is believed.
+    """Determines callers' addresses. `networks` are the proxies', comma-separated; empty: none is trusted.
 
     Raises ConfigurationError if one of them is not a network.
     """
@@ -25,10 +25,10 @@ class TrustedProxies:
         self._networks = read_trusted_proxies(networks)
 
     def caller_of(self, peer: str, forwarded_for: str) -> Address | None:
-        """Return the caller's address; `None` if it cannot be told, which no network holds.
+        """Return the caller's address; `None` if it is unknown, which is in no network.
 
-        Every proxy appends whom it heard from, so the right-most entry that is not a trusted proxy is the first that a
-        trusted one vouches for; what stands to its left anybody may have written.
+        Every proxy appends the address it received from, so the right-most entry that is not a trusted proxy is the
+        first one confirmed by a trusted one; entries to its left can be forged.
         """
         address = address_of(peer)
         if not self._networks or not forwarded_for or not self._trusts(address):
@@ -40,7 +40,7 @@ class TrustedProxies:
         return address
 
     def text_of(self, peer: str, forwarded_for: str) -> str:
-        """Return the caller's address as text; the peer's as it stands if it cannot be told."""
+        """Return the caller's address as text; the peer's unchanged if it is unknown."""
         if not self._networks or not forwarded_for:
             return _plain(peer)
         address = self.caller_of(peer, forwarded_for)
@@ -51,13 +51,13 @@ class TrustedProxies:
 
 
 class AddressRanges:
-    """The networks of a key, parsed once and not per request, and whether an address is in one of them."""
+    """The networks of a key, parsed once and not per request, to check addresses against."""
 
     def __init__(self) -> None:
         self._parsed: dict[tuple[str, ...], Networks] = {}
 
     def allow(self, address: Address | None, ranges: tuple[str, ...]) -> bool:
-        """Return whether one of the networks holds the address. A range that is not a network holds none."""
+        """Return whether one of the networks contains the address. An invalid network contains none."""
         networks = self._parsed.get(ranges)
         if networks is None:
             if len(self._parsed) >= _MAX_REMEMBERED_RANGES:

@@ -22,8 +22,8 @@ class UnknownCredential(AuthenticationFailed):
 class GuessLimit:
     """Counts failures per address (an IPv6 /64 counts as one address) by the GCRA algorithm.
 
-    An address may fail `per_minute` times at once, and then once every minute / `per_minute`. At most
-    `max_addresses` are remembered, the latest to fail.
+    An address may fail `per_minute` times at once, and then once every minute / `per_minute`. At most `max_addresses`
+    are stored, the latest to fail.
     """
 
     def __init__(self, per_minute: int, max_addresses: int = MAX_ADDRESSES) -> None:
@@ -63,7 +63,7 @@ class GuessLimit:
         return failure
 
     def _forget(self, now_ns: int) -> None:
-        """Drop what is over or too much: two at most, so that no failure pays for many."""
+        """Drop expired or surplus entries: at most two per call, so that no failure costs much."""
         for _ in range(2):
             place, forgotten_at = next(iter(self._forgotten_at.items()))
             if forgotten_at <= now_ns or len(self._forgotten_at) > self._max_addresses:
@@ -71,7 +71,7 @@ class GuessLimit:
 
 
 def _place_of(address: Address | None) -> int:
-    """Number IPv4 addresses below 2^32 and the networks of IPv6 above; unknown addresses are one place."""
+    """Return a number for an address: IPv4 below 2^32, networks of IPv6 above; unknown addresses share one."""
     if address is None:
         return -1
     return (int(address) >> 64) + (1 << 32) if isinstance(address, IPv6Address) else int(address)

@@ -1,7 +1,7 @@
-"""An identity provider's signing keys: fetched over HTTP, kept, and looked for again when a token names another.
+"""An identity provider's signing keys: fetched over HTTP, cached, and fetched again if a token names an unknown one.
 
-A provider rotates its keys at any time, so an unknown key id is worth one look; a stranger may invent key ids at
-any rate, so there is at most one look in ten seconds, however many ask.
+A provider may rotate its keys at any time, so an unknown key id triggers a fetch; strangers may invent key ids at any
+rate, so there is at most one fetch in ten seconds.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ class SigningKeys:
 
     @property
     def is_fresh(self) -> bool:
-        """Return whether the keys were fetched, and not longer ago than they may be kept while the provider is away."""
+        """Return whether the keys were fetched, and are not older than allowed while the provider is unreachable."""
         if self._fetched_ns is None:
             return False
         return self._clock.monotonic_ns() - self._fetched_ns <= REFRESH_NS + self._stale_ns
 
     def find(self, key_id: str, algorithm: str) -> jwt.PyJWK | None:
-        """Return the key of that id that can verify this algorithm, `None` if there is none or all are too old.
+        """Return the key with that id that can verify this algorithm, `None` if there is none or all are too old.
 
-        A token that names no key is verified with the only one that fits.
+        A token that names no key is verified with the only one that matches.
         """
         if not self.is_fresh:
             return None
@@ -66,9 +66,9 @@ class SigningKeys:
         return found[0] if len(found) == 1 or (key_id and found) else None
 
     async def look_again(self) -> None:
-        """Fetch the keys, or wait for the fetch in progress; give up at once where the last began too recently.
+        """Fetch the keys, or wait for the fetch in progress; return at once if the last one was too recent.
 
-        Never raises: what became of it, `find` and `refusal` tell.
+        Never raises: `find` and `refusal` show the result.
         """
         if self._fetch is None:
             if self._pause_ns > 0:
@@ -84,7 +84,7 @@ class SigningKeys:
             self._waiting -= 1
 
     async def refresh(self) -> None:
-        """Fetch the keys where they are due. Never raises."""
+        """Fetch the keys if they are due. Never raises."""
         fetched = self._fetched_ns
         if fetched is None or self._clock.monotonic_ns() - fetched >= REFRESH_NS:
             await self.look_again()
@@ -98,13 +98,13 @@ class SigningKeys:
         )
 
     def last_look(self) -> str:
-        """Describe in words how long ago the keys were asked for, and when they are asked for next."""
+        """Describe in words when the keys were last fetched, and when they are fetched next."""
         asked_ns = self._clock.monotonic_ns() - (self._asked_ns or 0)
         again = f" and again in {self._pause_ns / 1e9:.0f} s at the earliest" if self._pause_ns > 0 else ""
         return f"looked up {asked_ns / 1e9:.0f} s ago{again}"
 
     def status(self) -> dict[str, object]:
-        """Return what GET /ready shows of it."""
+        """Return the state that GET /ready shows."""
         fetched = self._fetched_ns
         age = None if fetched is None else round((self._clock.monotonic_ns() - fetched) / 1e9, 1)
         return {"keys": len(self._keys), "age_seconds": age, "is_fresh": self.is_fresh, "problem": self.problem}
@@ -144,7 +144,7 @@ class SigningKeys:
             self._fetch = None
 
     async def _discovered_url(self) -> str:
-        """Find where the keys are (OpenID Connect Discovery 1.0, section 4)."""
+        """Find the URL of the keys (OpenID Connect Discovery 1.0, section 4)."""
         document = await self._documents.get(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
         url = document.get("jwks_uri")
         if document.get("issuer") != self._issuer:  # section 4.3: else another provider could pass for this one
@@ -163,7 +163,7 @@ class SigningKeys:
 
 
 def _public_keys(document: Mapping[str, Any]) -> list[Jwk]:
-    """Return the asymmetric signature keys of a JWK set (RFC 7517). Raises Unavailable if it is none."""
+    """Return the asymmetric signature keys of a JWK set (RFC 7517). Raises Unavailable if it is not one."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise Unavailable("the key set has no list 'keys'")

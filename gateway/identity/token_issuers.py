@@ -1,6 +1,6 @@
-"""Tokens of identity providers (JWT, RFC 7519) in place of keys: verified once, then known until they expire.
+"""Tokens of identity providers (JWT, RFC 7519) in place of keys: verified once, then cached until they expire.
 
-What a token says is believed only after its signature, issuer, audience and times have been checked (RFC 8725).
+A token's claims are trusted only after its signature, issuer, audience and times have been verified (RFC 8725).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Verified:
 
 
 class TokenIssuers:
-    """Makes entries from tokens. Those found good are remembered by digest, the 10,000 used last."""
+    """Builds key entries from tokens. The 10,000 most recently used valid tokens are cached by digest."""
 
     def __init__(self, clock: Clock, stale_seconds: float, max_remembered: int = MAX_REMEMBERED) -> None:
         self._clock = clock
@@ -86,10 +86,10 @@ class TokenIssuers:
         return found.entry
 
     async def verify(self, token: str, snapshot: Snapshot) -> KeyEntry:
-        """Verify a token and give its entry; may wait for one fetch of its issuer's keys.
+        """Verify a token and return its entry; may wait for one fetch of its issuer's keys.
 
-        Raises UnknownCredential if nobody we know vouches for it, AuthenticationFailed where its issuer does and it is
-        of no use here, PermissionDenied for an inactive tenant, Unavailable where keys cannot be had.
+        Raises UnknownCredential if no known issuer signed it, AuthenticationFailed if its issuer did but it is not
+        valid here, PermissionDenied for an inactive tenant, Unavailable if keys cannot be fetched.
         """
         if snapshot.issuers is not self._specs:
             self._adopt(snapshot.issuers)
@@ -134,7 +134,7 @@ class TokenIssuers:
         return [issuer for named in self._issuers.values() for issuer in named]
 
     def _adopt(self, specs: tuple[IssuerSpec, ...]) -> None:
-        """Adopt a snapshot's issuers. Keys of those that stay are kept; tokens are forgotten if any changed."""
+        """Adopt a snapshot's issuers. Keys of unchanged ones are kept; tokens are dropped if any changed."""
         changed = specs != self._specs
         self._specs = specs
         if not changed:
@@ -149,7 +149,7 @@ class TokenIssuers:
             self._issuers.setdefault(spec.issuer, []).append(_Issuer(spec, sources[place]))
 
     def _issuer_of(self, claims: Claims) -> _Issuer:
-        """Find the issuer that a token claims, where there are several of the name the one of its audience."""
+        """Return the issuer that a token names; of several with that name, the one with its audience."""
         name = claims.get("iss")
         named = self._issuers.get(name) if isinstance(name, str) else None
         if not named:
@@ -164,7 +164,7 @@ def _digest_of(token: str) -> bytes:
 
 
 def _read(token: str) -> tuple[dict[str, Any], Claims]:
-    """Return a token's header and claims, none of which is true yet."""
+    """Return a token's header and claims, not yet verified."""
     if len(token) > _MAX_TOKEN_LENGTH:
         raise UnknownCredential(f"the token has {len(token)} characters; at most {_MAX_TOKEN_LENGTH} are read")
     try:
@@ -175,7 +175,7 @@ def _read(token: str) -> tuple[dict[str, Any], Claims]:
 
 
 async def _key_for(header: dict[str, Any], issuer: _Issuer) -> jwt.PyJWK:
-    """Find the key that a token names, asking its issuer once more if it is not known."""
+    """Return the key that a token names, fetching its issuer's keys again if it is unknown."""
     spec, keys = issuer.spec, issuer.keys
     algorithm, key_id = header.get("alg"), header.get("kid", "")
     if not isinstance(algorithm, str) or algorithm not in spec.algorithms:
@@ -221,7 +221,7 @@ def _check_signature(token: str, key: jwt.PyJWK, spec: IssuerSpec) -> Claims:
 
 
 def _check_times(claims: Claims, now: float) -> tuple[float, float]:
-    """Return from when until when (Unix seconds) the token is good, leeway included, where that is now."""
+    """Return the start and end of a token's validity (Unix seconds), including leeway, if it is valid now."""
     expires = _moment(claims, "exp")
     begins = _moment(claims, "nbf") if "nbf" in claims else 0.0
     if now >= expires + LEEWAY_SECONDS:
@@ -243,10 +243,10 @@ def _written(unix_seconds: float) -> str:
 
 
 def _identity(claims: Claims, spec: IssuerSpec) -> Identity:
-    """Return the payer that a token stands for.
+    """Return the payer of a token.
 
-    Its key id is the same for all tokens of a subject, so limits by key hold; and, as a key has one payer, another one
-    where they name another team or project.
+    Its key id is the same for all tokens of a subject, so limits by key apply; because a key has one payer, it differs
+    if tokens name another team or project.
     """
     tenant = spec.tenant or _slug(claims, spec.tenant_claim)
     team = _slug(claims, spec.team_claim) if spec.team_claim else ""

@@ -1,1 +1,1 @@
-"""Limits and budgets in the data plane: counters, where they are kept, and reservations over several of them."""
+"""Limits and budgets in the data plane: counters, their storage, and reservations across several counters."""

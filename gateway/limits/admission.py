@@ -1,7 +1,7 @@
-"""May this request begin now? Every admitted request holds a ticket until it is settled.
+"""Admission control: every admitted request holds a ticket until it is settled.
 
-Admission protects what must never be lost, the journal's room, and the process itself by a cap on concurrent requests.
-Rate limits and budgets are in `limiter.py`, whose turn it is in `queue/`.
+Admission protects the space in the journal, and the process itself by a maximum number of concurrent requests. Rate
+limits and budgets are checked separately (`limiter.py`), as is the order of waiting requests (`queue/`).
 """
 
 from backends.processes.native import mypyc_attr
@@ -10,7 +10,7 @@ from contracts.errors import JournalFull, Unavailable
 from gateway.records.journal import RECORD_ROOM_BYTES, Journal
 
 
-@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
+@mypyc_attr(acyclic=True)  # holds no references that could form a cycle
 class Ticket:
     """The right to run one request. Settled exactly once, whatever happens."""
 
@@ -26,7 +26,7 @@ class Ticket:
 
 
 class Admission:
-    """Issues and collects tickets: the room for requests in the process and in the journal."""
+    """Issues tickets and takes them back, while the process and the journal have room for a request."""
 
     def __init__(self, journal: Journal, max_concurrent: int) -> None:
         self._journal = journal
@@ -34,10 +34,12 @@ class Admission:
         self.in_flight = 0
 
     def admit(self, who: Identity) -> Ticket:
-        """Return a ticket. Raises JournalFull or Unavailable."""
+        """Return a ticket. Raises JournalFull if the journal has no room, Unavailable at the maximum of concurrent
+        requests.
+        """
         if self.in_flight >= self._max_concurrent:
             raise Unavailable(
-                f"the gateway is serving its limit of {self._max_concurrent} concurrent requests",
+                f"the gateway is at its limit of {self._max_concurrent} concurrent requests",
                 code="overloaded",
                 retry_after_seconds=1.0,
             )
@@ -48,7 +50,7 @@ class Admission:
 
     @property
     def has_journal_room(self) -> bool:
-        """Return whether the journal would let a request begin now."""
+        """Return whether the journal has room for one more request."""
         return self._journal.has_room((self.in_flight + 1) * RECORD_ROOM_BYTES)
 
     def _why_there_is_no_room(self) -> str:
@@ -56,10 +58,10 @@ class Admission:
             return "the disk that holds the gateway's journal is full; requests are refused until it has free space"
         if self._journal.is_broken:
             return "the disk that holds the gateway's journal cannot be written; see the gateway's log"
-        return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
+        return "the journal is full because the collector is unreachable; requests are refused until it drains"
 
     def settle(self, ticket: Ticket) -> None:
-        """Withdraw a ticket. A second call does nothing."""
+        """Take a ticket back. A second call does nothing."""
         if not ticket.is_settled:
             ticket.is_settled = True
             self.in_flight -= 1

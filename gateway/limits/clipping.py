@@ -1,4 +1,4 @@
-"""Lower what a request may bring and make (tokens) to what its rules allow, before the call."""
+"""Lower a request's maximum input and output (tokens) to what its rules allow, before the call."""
 
 from dataclasses import replace
 from typing import Final
@@ -7,20 +7,20 @@ from contracts.api.chat import GenerationRequest
 from contracts.errors import LimitExceeded
 from contracts.serving.configuration import ModelSpec
 from gateway.limits.counters.base import Counter, Shortage
-from gateway.limits.demand import CONCURRENCY, GPU, INPUT, PLACE, REQUESTS, Amounts, Rates
+from gateway.limits.demand import GPU, INPUT, PLACE, USED_BY_TOKENS, Amounts, Rates
 from gateway.limits.limit_plan import Lines
 from gateway.limits.reservation import Grant
 from gateway.request.request_state import RequestState
 
-NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
-# An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
+NATURAL_OUTPUT: Final = 8192  # maximum output if neither caller nor model states one
+# The shortest answer worth starting: below it a nearly spent budget refuses instead of clipping.
 _LEAST_OUTPUT: Final = 16
-_UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
+_UNSEEN_KIND: Final = "openai_http"  # its complete answers arrive in one piece, so their growth is not observed
 UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
 
 def is_unseen(life: RequestState) -> bool:
-    """Return whether nobody sees this answer grow, whichever target of its pool gives it."""
+    """Return whether the answer's growth cannot be observed, at any target of its pool."""
     request, model = life.request, life.model
     if request is None or model is None or request.is_streamed:
         return False
@@ -28,18 +28,18 @@ def is_unseen(life: RequestState) -> bool:
 
 
 def beyond_limit(limit: int, rule: str) -> LimitExceeded:
-    """Return what ends an answer whose target goes on beyond the `max_tokens` it was told; `rule` clipped that."""
-    clipped = f", to which rule {rule!r} clipped it" if rule else ""
+    """Return the error that ends an answer whose target ignores `max_tokens`; `rule` is the rule that lowered it."""
+    clipped = f", lowered by rule {rule!r}" if rule else ""
     return LimitExceeded(
-        f"the answer has reached max_tokens, {limit}{clipped}; the model's server did not stop there",
+        f"the answer has reached max_tokens ({limit}{clipped}); the model's server did not stop there",
         code="output_limit_reached",
     )
 
 
 def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
-    """Return the most tokens that a choice may have, and the rule that clipped it; `None`: nobody has said."""
+    """Return the maximum tokens of a choice, and the rule that lowered it; `None` if no maximum is known."""
     if life.plan is not None:
-        return life.output_limit, ""  # nothing clips what every rule has the room for
+        return life.output_limit, ""  # every rule has room for it, so nothing is clipped
     request = life.request
     asked = request.output_limit if isinstance(request, GenerationRequest) else None
     clipped = None if grant is None else grant.max_output
@@ -49,7 +49,7 @@ def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
 
 
 def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
-    """Return how many tokens a target has made beyond what its answer may have; `None` if that is not known or 0."""
+    """Return how many tokens a target has produced beyond the answer's maximum; `None` if unknown or 0."""
     request, made = life.request, life.tokens_out
     if life.plan is not None and life.delivered_tokens is None:
         asked = life.output_limit
@@ -64,15 +64,15 @@ def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
 
 
 def most_output(request: GenerationRequest, model: ModelSpec) -> int:
-    """Return how many tokens an answer could have over all choices, as far as that is said."""
+    """Return the maximum output (tokens) over all choices, as far as request and model state it."""
     return (request.output_limit or model.context_tokens or NATURAL_OUTPUT) * request.choice_count
 
 
 def clip(grant: Grant, life: RequestState, now_ns: int) -> None:
-    """Cut what the model may make to what the rules can ever allow this request, and remember which rule cut it.
+    """Lower the maximum output to what the rules can ever allow this request, and remember the rule that lowered it.
 
-    What a window lacks now it may have later, so it bounds an answer by its whole amount only; but an answer that
-    nobody sees growing cannot be extended on its way, and is bounded by what there is now.
+    What a window lacks now may be free later, so a window bounds an answer by its whole amount only. An answer whose
+    growth cannot be observed cannot extend its reservation, so it is bounded by what is free now.
     """
     request, model = life.request, life.model
     if not isinstance(request, GenerationRequest) or model is None:
@@ -90,7 +90,7 @@ def clip(grant: Grant, life: RequestState, now_ns: int) -> None:
         else:
             allowed = grant.output_tokens + _left_for_output(counter, place, grant.rates, now_ns, most)
         if allowed < most:
-            # What is reserved has a token for each choice, and each rule allows what is reserved: never 0 here.
+            # Never 0 here: the reservation has a token for each choice, and every rule allows the reservation.
             most = allowed
             grant.max_output, grant.clipped_by = most // choices, rule.id
 
@@ -103,26 +103,26 @@ def _whole_amount(counter: Counter, place: int, grant: Grant) -> int | None:
 
 
 def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:
-    """Return how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
+    """Return how many more output tokens a counter has room for; `enough` or more if that many fit."""
     within = rates.output_within(place, counter.room(now_ns))
     if within is None or within >= enough:
         return enough
-    # What this process has may be a lease on more. A soft budget's room has no end and was enough above.
+    # A shared budget can lease more than this process holds. A soft budget's unlimited room returned above.
     return rates.output_within(place, counter.state(now_ns).remaining) or 0
 
 
 def nothing_fits(lines: Lines, now_ns: int) -> bool:
-    """Return whether some counter has no room at all, so that counting the prompt would be wasted work."""
+    """Return whether a counter has no room at all, so that counting the prompt would be wasted work."""
     for counter, place in lines.all:
-        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
+        if place not in USED_BY_TOKENS or counter.room(now_ns) >= 1:
             continue
-        if counter.state(now_ns).remaining < 1:  # not merely nothing leased yet
+        if counter.state(now_ns).remaining < 1:  # not only the lease is used up
             return True
     return False
 
 
 def possible(lines: Lines, estimate: int) -> int:
-    """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
+    """Lower an estimate of the prompt to what the limits can ever allow: a guess refuses no request permanently."""
     return estimate if estimate < lines.most_input else lines.most_input
 
 
@@ -132,14 +132,16 @@ def least_output(choices: int, tokens_out: int) -> int:
 
 
 def least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
-    """Return the shortage of several choices with what they need at least, which is what there is no room for."""
+    """Return the shortage of a request with several choices, with the minimum that it needs, for which there is no
+    room.
+    """
     if choices == 1:
         return shortage
     return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)
 
 
 def ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
-    """Cut an estimate of the output to what the rules can ever allow beside the prompt, if that is `least` or more."""
+    """Lower an estimate of the output to what the rules can ever allow beside the prompt, but not below `least`."""
     fixed = rates.at_start(tokens_in, 0)
     for counter, place in lines.capping:
         within = rates.output_within(place, counter.rule.amount - fixed[place])
@@ -149,9 +151,9 @@ def ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, le
 
 
 def fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int) -> int:
-    """Return the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
+    """Return the output that fits now, including the claimant's reserved retry slots; at most `tokens_out`.
 
-    An estimate may have grown since the place was held: the answer begins with what it was promised.
+    The estimate may have grown since the slot was reserved: the answer starts with the amount that was reserved.
     """
     fixed = rates.at_start(tokens_in, 0)
     for counter, place in lines.capping:
@@ -162,10 +164,10 @@ def fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns:
 
 
 def what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
-    """Return the output that a nearly spent budget still pays for; `None` if it is not output that it lacks.
+    """Return the output that a nearly spent budget still pays for; `None` if the shortage is not of output.
 
-    What is estimated at more than a window ever has is begun with half of what that has for output. It would otherwise
-    be refused for good, and nobody would learn how short such answers are.
+    If the estimate exceeds a window's whole amount, the request starts with half of what the window has for output.
+    Otherwise it would be refused permanently, and the estimate would never learn how short such answers are.
     """
     rule = shortage.counter.rule
     if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from contracts.rules.metrics import METRICS, Metric
 
-# In the order of METRICS. As a tuple, since the hot path looks up a counter's amount by its metric's place.
+# In the order of METRICS. A tuple, because the hot path looks up a counter's amount by its metric's index.
 Amounts: TypeAlias = tuple[int, ...]
 
 PLACE: Final[dict[Metric, int]] = {metric: place for place, metric in enumerate(METRICS)}
@@ -16,6 +16,7 @@ TOKENS: Final[int] = PLACE["tokens"]
 CONCURRENCY: Final[int] = PLACE["concurrency"]
 GPU: Final[int] = PLACE["gpu_ns"]
 MONEY: Final[int] = PLACE["pico_usd"]
+USED_BY_TOKENS: Final = frozenset((INPUT, OUTPUT, TOKENS, GPU, MONEY))  # a prompt needs some of each
 
 
 def amounts_of(
@@ -26,15 +27,15 @@ def amounts_of(
     gpu_ns: int = 0,
     pico_usd: int = 0,
 ) -> Amounts:
-    """Return an amount for each metric, in the order of METRICS. Tokens are those of input and output together."""
+    """Return an amount for each metric, in the order of METRICS. `tokens` is the sum of input and output."""
     return (requests, input_tokens, output_tokens, input_tokens + output_tokens, concurrency, gpu_ns, pico_usd)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a token costs before it is known which kind of token it will be: upper figures, GPU time estimated.
+    """Prices per token before the kind of token is known: upper bounds, with GPU time estimated.
 
-    Pico-USD and GPU nanoseconds per token; `None` money: the model has no price for this tenant.
+    In pico-USD and GPU nanoseconds per token. `None` money: the model has no price for this tenant.
     """
 
     input_pico_usd: int | None = 0
@@ -49,19 +50,19 @@ class Rates:
         return self.input_pico_usd is not None and self.output_pico_usd is not None
 
     def at_start(self, input_tokens: int, output_tokens: int) -> Amounts:
-        """Return what a request needs to begin with this much output in view."""
+        """Return what a request needs to start with this much output reserved."""
         input_rate, output_rate = self.input_pico_usd or 0, self.output_pico_usd or 0
         money = self.request_pico_usd + input_tokens * input_rate + output_tokens * output_rate
         gpu = input_tokens * self.input_gpu_ns + output_tokens * self.output_gpu_ns
         return amounts_of(1, input_tokens, output_tokens, concurrency=1, gpu_ns=gpu, pico_usd=money)
 
     def of_more(self, output_tokens: int) -> Amounts:
-        """Return what a running request needs to go on for this many more output tokens."""
+        """Return what a running request needs to continue for this many more output tokens."""
         gpu, money = output_tokens * self.output_gpu_ns, output_tokens * (self.output_pico_usd or 0)
         return amounts_of(0, output_tokens=output_tokens, gpu_ns=gpu, pico_usd=money)
 
     def output_within(self, place: int, amount: int) -> int | None:
-        """Return how many output tokens an amount of one metric pays for; `None` if output does not use it up."""
+        """Return how many output tokens an amount of one metric pays for; `None` if output does not use that metric."""
         if place in (OUTPUT, TOKENS):
             return amount
         rate = (self.output_pico_usd or 0) if place == MONEY else self.output_gpu_ns if place == GPU else 0
@@ -69,7 +70,7 @@ class Rates:
 
 
 def fits(amounts: Amounts, into: Amounts) -> bool:
-    """Return whether no amount is above what it has to fit into."""
+    """Return whether each amount is at most its bound in `into`."""
     for place, amount in enumerate(amounts):
         if amount > into[place]:
             return False

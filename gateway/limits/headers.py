@@ -1,4 +1,4 @@
-"""Rate limit headers of replies: OpenAI's `x-ratelimit-*` for requests and tokens."""
+"""Rate limit headers of responses: OpenAI's `x-ratelimit-*` for requests and tokens."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,8 +9,8 @@ from gateway.limits.counters.base import QuickCounter
 from gateway.limits.limit_plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
-_Names = tuple[bytes, bytes, bytes]  # of limit, remaining and reset
-OwnNames = tuple[_Names, _Names]  # of limits on requests and on tokens, in an API whose resets are moments
+_Names = tuple[bytes, bytes, bytes]  # names of the limit, remaining and reset headers
+OwnNames = tuple[_Names, _Names]  # of limits on requests and on tokens, in an API that states resets as timestamps
 
 _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests")
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
@@ -19,8 +19,8 @@ _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", 
 def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
     """Return limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
-    Tightest is what has the least left. What has no window (a conversation, a budget) is not shown. `left` is what a
-    charge at this moment left in each of the counters, where that is known.
+    The tightest has the lowest remaining amount. Counters without a window (conversations, budgets) are not shown.
+    `left` is the remaining amount of each counter after a charge at this time, if known.
     """
     headers: Headers = ()
     for shown, names in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
@@ -35,7 +35,7 @@ def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -
 
 
 def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
-    """Return the first of those that have the least left."""
+    """Return the first of those with the lowest remaining amount."""
     tightest = shown[0]
     least = left[tightest]
     for number in shown:
@@ -47,7 +47,7 @@ def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
 def _told(
     counters: Sequence[QuickCounter], shown: Sequence[int], at_ns: int, left: Sequence[int]
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the three values, at the moment of a charge."""
+    """Return the three header values at the time of a charge."""
     tightest = _tightest(shown, left)
     counter = counters[tightest]
     wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
@@ -70,15 +70,15 @@ def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Heade
 
 
 class RateLines:
-    """The same as the lines of a head, for all requests that pass the same counters, each of which charges at once."""
+    """The same headers as bytes, for all requests that pass the same counters, each of which is charged in one call."""
 
     __slots__ = ("_shown",)
 
     def __init__(self, lines: Lines, own: OwnNames | None = None) -> None:
-        """`own` are the names that the client's API has for them, beside OpenAI's."""
+        """Accept `own`: the names of these headers in the client's API, in addition to OpenAI's."""
         counters = lines.quick or ()
-        # Of requests and of tokens: which counters there are, and by counter itself and what is said where it is the
-        # tightest: in OpenAI's words, and in the API's own.
+        # For requests and for tokens: the counters, and for each counter the header bytes if it is the tightest, in
+        # OpenAI's format and in the API's own.
         self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, bytes, bytes]]]] = []
         own_names = (None, None) if own is None else own
         for shown, names, also in (
@@ -93,7 +93,7 @@ class RateLines:
                 self._shown.append((shown, by_number))
 
     def told(self, at_ns: int, left: Sequence[int], wall_ns: int) -> bytes:
-        """Return them at the moment of a charge that left so much in each of the counters; `wall_ns` is Unix time."""
+        """Return the headers at the time of a charge that left `left` in each counter; `wall_ns` is Unix time."""
         said = b""
         for shown, by_number in self._shown:
             tightest = _tightest(shown, left)
@@ -106,23 +106,23 @@ class RateLines:
 
 
 def _line(names: _Names, amount: int) -> bytes:
-    """Return what a limit's lines say, but for what is left of it and when that is reset."""
+    """Return a limit's header lines without the remaining amount and the reset."""
     limit, remaining, reset = names
     return b"%b: %d\r\n%b: %%d\r\n%b: %%b\r\n" % (limit, amount, remaining, reset)
 
 
 def moment_in(wait_ns: int, wall_ns: int) -> bytes:
-    """Return the moment in so long a time, in whole seconds rounded up, such as "2026-11-21T16:31:31Z"."""
+    """Return the time `wait_ns` from now, in whole seconds rounded up, such as "2026-11-21T16:31:31Z"."""
     return _moment(-(-(wall_ns + wait_ns) // 1_000_000_000))
 
 
-@lru_cache(maxsize=256)  # windows in use end at few moments
+@lru_cache(maxsize=256)  # the windows in use end at few different times
 def _moment(unix: int) -> bytes:
     return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
 
 
 def duration(seconds: float) -> bytes:
-    """Write a duration as OpenAI does: "0s", "120ms", "1.5s", "6m0s", "1h2m3s"; rounded up to a millisecond."""
+    """Format a duration as OpenAI does: "0s", "120ms", "1.5s", "6m0s", "1h2m3s"; rounded up to a millisecond."""
     return _written(-(-round(seconds * 1e9) // 1_000_000))
 
 
@@ -133,9 +133,9 @@ def _written(milliseconds: int) -> bytes:
     return b"%dms" % rest if rest else b"0s"
 
 
-@lru_cache(maxsize=4096)  # as many as there are seconds that the windows in use have left
+@lru_cache(maxsize=4096)  # as many as the seconds that the windows in use have left
 def _whole_seconds(seconds: int) -> bytes:
-    """Write whole seconds, without the unit that they end with."""
+    """Format whole seconds, without the final unit."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     if hours:

@@ -1,4 +1,4 @@
-"""The counters of a key and model, computed once and kept while the rules are unchanged."""
+"""The counters of a key and model, computed once and cached while the rules are unchanged."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from gateway.limits.counters.base import Counter, CounterStore, LoneQuickCounter
 from gateway.limits.counters.sliding import SlidingCounter
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, fits
 
-Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
+Line: TypeAlias = tuple[Counter, int]  # a counter, and the index of its metric among the amounts
 
 _NO_BOUND: Final = 1 << 100
 _MAX_PLANS: Final = 200_000
 
 
 class Lines:
-    """The counters that one request passes, and what is to be known of it to ask them. Immutable."""
+    """The counters that one request passes, with precomputed bounds. Immutable."""
 
     __slots__ = (
         "all",
@@ -41,10 +41,10 @@ class Lines:
     )
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        # By kind: windows, budgets, others. A loop over counters of one kind costs half of one over several.
+        # By kind: windows, budgets, others. A loop over counters of one kind takes half the time of a mixed one.
         self.all = lines
         self.in_turn = lines = sorted(lines, key=_kind)
-        # The counters, where all of them charge in the call that asks for room.
+        # The counters, if all of them can be charged in the call that asks for room.
         self.quick: Sequence[QuickCounter] | None = None
         if all(counter.takes_at_once for counter, _ in lines):
             self.quick = [cast(QuickCounter, counter) for counter, _ in lines]
@@ -54,36 +54,36 @@ class Lines:
         self.others = [(cast(LoneQuickCounter, counter), place) for counter, place in rest]
         self.places = tuple([place for _, place in lines])
         places = set(self.places)
-        # The least that any rule allows of each metric: what is within needs no further look.
+        # The lowest bound of any rule for each metric: an amount within it needs no further check.
         bounds = [_NO_BOUND] * len(METRICS)
         for counter, place in lines:
             bounds[place] = min(bounds[place], counter.rule.amount)
         self._bounds = tuple(bounds)
-        self.most_input = min(bounds[TOKENS], bounds[INPUT])  # that can ever be allowed
+        self.most_input = min(bounds[TOKENS], bounds[INPUT])  # the maximum that can ever be allowed
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
         self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
-        # What can cut an answer short: all that output uses up.
+        # Counters that can cut an answer short: all that output uses up.
         self.capping = tuple(line for line in lines if line[1] in (OUTPUT, TOKENS, MONEY, GPU))
-        # Which of the lines replies tell of.
+        # Indices of the lines that response headers show.
         self.requests = _windows_of(lines, (REQUESTS,))
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
 
     def allow(self, amounts: Amounts) -> bool:
-        """Return whether no amount is above what a rule could ever allow."""
+        """Return whether no amount exceeds what a rule could ever allow."""
         return fits(amounts, self._bounds)
 
     def only(self, places: Sequence[int]) -> "Lines":
-        """Return the counters of these metrics alone."""
+        """Return only the counters of these metrics."""
         return Lines([line for line in self.all if line[1] in places])
 
     def without(self, place: int) -> "Lines":
-        """Leave out the counters of one metric."""
+        """Return all counters except those of one metric."""
         return Lines([line for line in self.all if line[1] != place])
 
 
 class LimitPlan:
-    """The counters that a key's requests for a model pass, and the rules that need more of a request to say which."""
+    """The counters that a key's requests for a model pass, and the rules that depend on more of the request."""
 
     __slots__ = ("_fixed", "_loose", "is_empty")
 
@@ -94,7 +94,7 @@ class LimitPlan:
 
     @property
     def fixed(self) -> Lines | None:
-        """Return the counters that every such request passes; `None` if some depend on more of it."""
+        """Return the counters that every such request passes; `None` if some depend on more of the request."""
         return None if self._loose else self._fixed
 
     def lines_for(self, store: CounterStore, who: Identity, model: str, conversation: str) -> Lines:
@@ -167,7 +167,7 @@ def _kind(line: Line) -> int:
 
 
 def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]:
-    """Return which lines count one of the metrics in a window."""
+    """Return the indices of the lines that count one of the metrics in a window."""
     return tuple(
         number
         for number, (counter, place) in enumerate(lines)

@@ -1,8 +1,8 @@
-"""Reserve limits and budgets for a request before it is sent, and settle them at its end.
+"""Reserves limits and budgets for a request before it is sent, and settles them at its end.
 
-A request without rules passes for the price of one lookup. The others get a grant: tokens, time and money at the
-height that requests like it have needed, never more than the caller allows itself; what proves too little is
-extended while the answer runs (`gateway/replies/allowance.py`), what proves too much goes back to its window.
+A request without rules costs one lookup. Other requests get a grant: tokens, time and money at the level that similar
+requests needed, never more than the caller allows. A grant that is too small is extended while the answer runs
+(`gateway/replies/allowance.py`); a surplus is refunded to its window.
 """
 
 import logging
@@ -68,15 +68,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How many places may be kept for one key: as many as there are clients that each say they try for the first time. A
-# client that does not say so may be one and the same, asking again and again; a retry has its place already.
+# Retry slots per key: one for each client that says that it tries for the first time. A client that sends no retry
+# count may be a single one that asks repeatedly; a retry has its slot already.
 _PLACES_OF_NEW: Final = 256
 _PLACES_OF_UNSAID: Final = 8
-_MAX_TRIES: Final = 4  # others may take what was found in the meantime
+_MAX_TRIES: Final = 4  # others may take the room that was found
 
-_UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
-_SHORT_BYTES: Final = 4096  # of a body whose prompt is counted within a millisecond
-_ASKED: Final = (REQUESTS, CONCURRENCY)  # what can be taken before a prompt is counted
+_UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts cannot be counted
+_SHORT_BYTES: Final = 4096  # size of a body whose prompt is counted within a millisecond
+_ASKED: Final = (REQUESTS, CONCURRENCY)  # metrics that can be reserved before a prompt is counted
 
 CountInput = Callable[[], Awaitable[int | None]]
 
@@ -103,9 +103,10 @@ class Limiter:
         self.steady_ns = clock.steady_ns
 
     def reserve_at_once(self, life: RequestState, plan: "RequestPlan", counted: int | None) -> bool:
-        """Reserve what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
+        """Reserve what a request of a plan needs, if every counter has that and all the request may need in addition.
 
-        `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.
+        `counted` is its prompt's length in tokens; `None`: estimate it. Return whether it was reserved; otherwise
+        nothing is.
         """
         lines, request, now_ns = plan.lines, life.request, self._clock.steady_ns()
         if lines is None or request is None:
@@ -125,7 +126,7 @@ class Limiter:
         wanted = plan.rates.at_start(tokens_in, tokens_out)
         if not lines.allow(wanted):
             return False
-        if lines.quick is None:  # they are leased: nothing is taken of a lease that may turn out too small
+        if lines.quick is None:  # leased counters: a lease could turn out too small
             portion = take_after_look(lines, wanted, now_ns, "", more, needs_more=bool(lines.capping))
         else:
             portion = take_at_once(lines, wanted, now_ns, more)
@@ -141,9 +142,9 @@ class Limiter:
     async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Return the grant for a request whose key and model are known; `None` if no rule covers it.
 
-        `count_input` counts the prompt exactly where that can be done. `retries` is how often the client has tried
-        before, `None` if it does not say: who may have waited as told is let to the place kept for its key. Raises
-        LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
+        `count_input` counts the prompt exactly, where that is possible. `retries` is how often the client has tried
+        before, `None` if it does not say: a client that may have waited as told can use the retry slot of its key.
+        Raises LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
         CountersUnavailable.
         """
         model, request = life.model, life.request
@@ -153,7 +154,7 @@ class Limiter:
             return None
         lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
         if lines.counts_gpu and not _is_ours(model, life):
-            lines = lines.without(GPU)  # nobody measures what it runs on
+            lines = lines.without(GPU)  # the target does not measure GPU time
         tokens_in = await self._input_of(life, model, lines, count_input, retries)
         now_ns = self._clock.steady_ns()
         rates = self._rates(lines, life, model, tokens_in, now_ns)
@@ -170,7 +171,7 @@ class Limiter:
         if portion is not None:
             grant = Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
             if portion.has_more:
-                return grant  # nothing could cut this answer: all that it may ever need is there now
+                return grant  # nothing can cut this answer: everything it may ever need is available now
         else:
             grant = await self._take_slowly(life.who, life, lines, rates, tokens_in, tokens_out, retries)
         if lines.capping:
@@ -180,11 +181,11 @@ class Limiter:
     async def _input_of(
         self, life: RequestState, model: ModelSpec, lines: Lines, count_input: CountInput, retries: int | None
     ) -> int:
-        """Return how many input tokens to reserve: as counted where that can be done, else as many as there may be."""
+        """Return how many input tokens to reserve: the exact count if possible, else an upper estimate."""
         if not lines.counts_tokens or isinstance(life.request, MediaRequest):
             return 0
         at_most = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
-        # A flood that no counter has room for is not tokenized.
+        # Requests for which no counter has room are not tokenized.
         if life.snapshot.pools[model.pool].kinds == _UNCOUNTED or nothing_fits(lines, self._clock.steady_ns()):
             return at_most
         exact = await self._count(life, lines, count_input, retries)
@@ -193,7 +194,9 @@ class Limiter:
     def _output_of(
         self, life: RequestState, model: ModelSpec, lines: Lines, rates: Rates
     ) -> tuple[int, Amounts | None]:
-        """Return how many output tokens to reserve, and the most that could be needed; 0 and `None` if none count."""
+        """Return how many output tokens to reserve, and the maximum that could be needed; 0 and `None` if output is not
+        counted.
+        """
         request = life.request
         if not isinstance(request, GenerationRequest) or not lines.counts_tokens:
             return 0, None
@@ -201,9 +204,11 @@ class Limiter:
         return tokens, rates.of_more(most_output(request, model))
 
     def counting(self, who: Identity, model: str, snapshot: Snapshot) -> "Counting":
-        """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
+        """Return a context manager that counts a call without a model as a request, within the limits on requests and
+        concurrency.
 
-        `model` is the model's id; empty: it is about none. Entering it raises LimitExceeded or CountersUnavailable.
+        `model` is the model's id; empty: no model is concerned. Entering it raises LimitExceeded or
+        CountersUnavailable.
         """
         plan = self.plans.plan_for(who, model, snapshot)
         return Counting(self, who, plan.lines_for(self.store, who, model, "").only(_ASKED))
@@ -211,21 +216,21 @@ class Limiter:
     async def _count(
         self, life: RequestState, lines: Lines, count_input: CountInput, retries: int | None
     ) -> int | None:
-        """Count a prompt's tokens. That of a long one is work, and so only begins if the limits allow a request."""
+        """Count a prompt's tokens. A long prompt is counted only if the limits allow a request."""
         asked = lines.only(_ASKED)
         if len(life.body) <= _SHORT_BYTES or not asked.all:
             return await count_input()
         held = await self.ask(life.who, life, asked, retries)
-        used = ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
+        used = ONE_REQUEST  # also if the prompt is refused, or the client disconnects meanwhile
         try:
             count = await count_input()
-            used = NOTHING  # all is taken together now
+            used = NOTHING  # everything is taken together now
             return count
         finally:
             held.settle(used, self._clock.steady_ns())
 
     async def ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
-        """Accept a request and a slot. Raises LimitExceeded or CountersUnavailable."""
+        """Reserve one request and one concurrency slot. Raises LimitExceeded or CountersUnavailable."""
         now_ns = self._clock.steady_ns()
         portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
         if portion is not None:
@@ -235,9 +240,9 @@ class Limiter:
     async def reserve_cost(
         self, life: RequestState, pico_usd: int | None, *, retries: int | None = None
     ) -> Grant | None:
-        """Return the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
+        """Return the grant for a request that uses no tokens and has this cost; `None` means that the cost is unknown.
 
-        Such is one that is answered with a kept answer. Raises what `reserve` does.
+        Used for requests that are answered from the cache. Raises the errors of `reserve`.
         """
         model = life.model
         assert model is not None
@@ -255,7 +260,7 @@ class Limiter:
         return Grant(Reservation(lines, [portion]), rates, 0, 0)
 
     async def size(self, life: RequestState, grant: Grant | None, count_input: CountInput) -> Size:
-        """Return how many tokens a request brings and is expected to make, for the one that plans with it."""
+        """Return a request's input tokens and expected output tokens, for planning."""
         if grant is not None and grant.input_tokens:
             return Size(grant.input_tokens, grant.output_tokens)
         request = life.request
@@ -270,11 +275,11 @@ class Limiter:
         return Size(tokens_in, self.outputs.estimate(tenant, model, request.output_limit, request.choice_count))
 
     def rate_headers(self, grant: Grant | None) -> Headers:
-        """Return what the reply to an admitted request says of limits: what is left, and what was cut."""
+        """Return the rate limit headers of an admitted request's response: what remains, and what was lowered."""
         if grant is None:
             return ()
         first = grant.reservation.portions[0]
-        left = first.left if first.has_more else None  # then something was charged to each, at this moment
+        left = first.left if first.has_more else None  # then each counter was charged at this time
         headers = rate_headers(grant.reservation.lines, first.at_ns, left)
         if grant.max_output is not None:
             headers += (
@@ -300,13 +305,13 @@ class Limiter:
         thinking_cap: int | None,
         end: Callable[[TollkeeperError], None],
     ) -> Allowance:
-        """Return what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
+        """Return the allowance that lets a chat's answer grow as far as its limits have room, and calls `end` there."""
         request, model = life.request, life.model
         assert isinstance(request, GenerationRequest) and model is not None
         thinking_end = None
         if thinking_cap is not None:
             why = LimitExceeded(
-                f"the answer's reasoning has used its cap of {thinking_cap} tokens, which this key's policy sets",
+                f"the answer's reasoning has reached the key's cap of {thinking_cap} tokens",
                 code="thinking_tokens_exceeded",
             )
             thinking_end = (thinking_cap, why)
@@ -319,11 +324,11 @@ class Limiter:
         return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end, choices, at_most)
 
     def extend_now(self, grant: Grant, more_output: int) -> bool:
-        """Get more output at once for a request that runs; return whether it was had."""
+        """Reserve more output for a running request without waiting; return whether there was room."""
         return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.steady_ns())
 
     def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
-        """Name what has no more output to give: as an error for the caller, and the rule's id."""
+        """Return what has no more output to give: an error for the caller, and the rule's id."""
         now_ns = self._clock.steady_ns()
         wanted = grant.rates.of_more(1)
         lines = [(counter, wanted[place]) for counter, place in grant.reservation.lines.all if wanted[place]]
@@ -332,7 +337,9 @@ class Limiter:
         return refusal_of(shortage), counter.rule.id
 
     async def extend(self, grant: Grant, more_output: int) -> bool:
-        """Get more output for a request that runs; may ask the shared counters. Says whether it was had."""
+        """Reserve more output for a running request, from the shared counters if necessary; return whether there was
+        room.
+        """
         wanted = grant.rates.of_more(more_output)
         reservation = grant.reservation
         if reservation.extend(wanted, self._clock.steady_ns()):
@@ -343,12 +350,12 @@ class Limiter:
         return reservation.extend(wanted, self._clock.steady_ns())
 
     def release(self, grant: Grant | None) -> None:
-        """Release all that a request holds, as if it had not been: another model serves it."""
+        """Release everything that a request holds, as if it had not been reserved: another model serves it."""
         if grant is not None:
             grant.reservation.settle(NOTHING, self._clock.steady_ns())
 
     def settle(self, life: RequestState, grant: Grant | None) -> None:
-        """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
+        """Charge a request that has ended, and learn from it. Sets the charges on its record."""
         if not life.teaches_plan:
             self._learn(life)
         beyond = beyond_bound(life, grant)
@@ -369,12 +376,12 @@ class Limiter:
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
         elif life.cost.basis == "free":
             life.charged_pico_usd = 0
-        if life.plan is not None and len(reservation.portions) == 1:  # taken as it came
+        if life.plan is not None and len(reservation.portions) == 1:  # reserved in the single call
             tokens = reservation.portions[0].charged_tokens
             if tokens:
                 life.charges = [(0, tokens)]
             return
-        # Both clocks are read here: what was done since `now_ns` would else be added to each offset.
+        # Both clocks are read here: otherwise the work since `now_ns` would be added to each offset.
         set_ns = self._clock.wall_ns() - self._clock.steady_ns()
         life.charges = [
             (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
@@ -392,7 +399,7 @@ class Limiter:
         tokens_out: int,
         retries: int | None,
     ) -> Grant:
-        """Reserve what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
+        """Reserve what was not available at first: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
         choices = 1 if life is None or life.request is None else life.request.choice_count
         claimant = "" if retries == 0 else who.key_id
@@ -425,13 +432,13 @@ class Limiter:
         raise self._refusal(shortage, life)
 
     def _refusal(self, shortage: Shortage | None, life: RequestState | None) -> TollkeeperError:
-        """Return what a request is refused with; the counter that had no room is told."""
-        if shortage is None:  # room was found each time, and each time another request was quicker
+        """Return the error that refuses a request, and notify the observer of the counter without room."""
+        if shortage is None:  # room was found each time, but other requests took it first
             return CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
         if life is not None:
             life.limit = shortage.counter.rule.id
         is_counted = not shortage.reason and shortage.asked <= shortage.state.amount
-        if is_counted and self._on_refused is not None:  # more than the rule ever allows is no news of the rule
+        if is_counted and self._on_refused is not None:  # beyond the rule's whole amount: no sign of its use
             self._on_refused(shortage.counter)
         return refusal_of(shortage)
 
@@ -446,9 +453,9 @@ class Limiter:
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
 
     def _media_rates(self, life: RequestState, model: ModelSpec, request: MediaRequest, now_ns: int) -> Rates:
-        """Return what the units asked for cost at most, as one price of the request.
+        """Return the maximum cost of the requested units, as a price per request.
 
-        A card that prices tokens alone is reserved by estimates, as for a chat.
+        For a card that prices only tokens, estimates are reserved, as for a chat.
         """
         tenant, wanted = life.who.tenant, request.wanted
         tokens_in = self.inputs.upper(tenant, model.id, prompt_bytes(life.body) - request.sound_bytes)
@@ -459,14 +466,12 @@ class Limiter:
 
     def _learn(self, life: RequestState) -> None:
         attempt, request = life.learned_of, life.request
-        is_left = isinstance(
-            life.error, ClientGone | Shutdown
-        )  # long answers are cut more often: they count as cut ones
+        is_left = isinstance(life.error, ClientGone | Shutdown)  # long answers are cut more often: they count as cut
         if attempt is None or (life.error is not None and not is_left):
             return
         if not isinstance(request, GenerationRequest | MediaRequest):
             return
-        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is not text is never cut
+        whole = "stop" if isinstance(request, MediaRequest) else ""  # other media are never cut
         tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
@@ -522,7 +527,7 @@ def _is_ours(model: ModelSpec, life: RequestState) -> bool:
 
 
 def _without_money(lines: Lines, model: str, tier: str) -> Lines:
-    """Leave out the rules that count money, where they allow what has no price. Raises PermissionDenied otherwise."""
+    """Leave out the rules that count money, if they allow unpriced models. Raises PermissionDenied otherwise."""
     for counter, place in lines.all:
         if place == MONEY and counter.rule.when_unpriced == "refuse":
             missing, remedy = "no price", "create a price card for it (prices of 0 if it is free)"
@@ -538,6 +543,6 @@ def _without_money(lines: Lines, model: str, tier: str) -> Lines:
 
 
 def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tuple[Counter, int]]:
-    """Return what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
+    """Return the amount requested of each counter, without zeros; `of` tells which counters if they differ."""
     counted = amounts if of is None else of
     return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]

@@ -1,6 +1,4 @@
-"""What a model's tokens may cost, asked before the tokens are known: the most expensive of what its pool could
-charge.
-"""
+"""Upper prices of a model's tokens, before the tokens are known: the highest that its pool could charge."""
 
 from collections import OrderedDict
 from dataclasses import replace
@@ -14,10 +12,10 @@ from contracts.recording.records import GpuShare
 from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.demand import Rates
 
-# Kinds of text a prompt and an answer may turn out to be. Pictures and sound are settled at their own prices.
+# Kinds of text that a prompt and an answer may contain. Images and audio are settled at their own prices.
 _INPUT_LEAVES: Final = tuple(leaf for leaf in FRESH_LEAVES if leaf not in MEDIA_LEAVES)
 _OUTPUT_LEAVES: Final = tuple(leaf for leaf in OUTPUT_LEAVES if leaf not in MEDIA_LEAVES)
-_KEPT_NS: Final = 1_000_000_000  # a card that begins or ends is seen within a second
+_KEPT_NS: Final = 1_000_000_000  # a card that starts or ends takes effect within a second
 _MAX_KEPT: Final = 50_000
 _UNPRICED: Final = Rates(input_pico_usd=None, output_pico_usd=None)
 
@@ -40,10 +38,10 @@ class Quotes:
         generates: bool,
         tier: str = "",
     ) -> Rates:
-        """Return what each token costs at most; rates without money if any target of the pool has no price.
+        """Return the maximum price of each token; without money if any target of the pool has no price.
 
-        What generates nothing needs no price for output. What asks for a service tier is quoted at the tier's prices;
-        if the provider is to choose the tier ("auto"), at the highest prices that the cards have.
+        If nothing is generated, no price for output is needed. A request for a service tier is quoted at the tier's
+        prices; if the provider chooses the tier ("auto"), at the highest prices of the cards.
         """
         quote = self._quote(model, tenant, snapshot, now_ns, generates, tier)
         return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
@@ -58,10 +56,10 @@ class Quotes:
         now_ns: int,
         tier: str,
     ) -> Rates:
-        """Return what units cost at most, as a price of the request; rates without money if a target has no price.
+        """Return the maximum price of the units, as a price per request; without money if a target has no price.
 
-        `tokens` in and out are estimates, for cards that price these alone. `tier` is the kind of image; of what it
-        leaves open the highest price counts.
+        `tokens` in and out are estimates, for cards that price only tokens. `tier` is the kind of image; for
+        unspecified properties the highest price counts.
         """
         cards = _cards(model, tenant, snapshot, now_ns)
         amounts = [_most(kind, wanted, tokens) for card in cards for kind in _kinds(card, tier, wanted)]
@@ -70,7 +68,9 @@ class Quotes:
         return Rates(request_pico_usd=max(amount for amount in amounts if amount is not None))
 
     def constant(self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> Rates | None:
-        """Return what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
+        """Return the maximum price of generated tokens if it does not depend on the prompt, and all of them have a
+        price.
+        """
         rates = self._quote(model, tenant, snapshot, now_ns, generates=True, tier="").rates
         return rates if rates is not None and rates.is_priced else None
 
@@ -91,10 +91,10 @@ class Quotes:
 
 
 def _kinds(card: AnyCard, tier: str, wanted: Usage) -> list[AnyCard]:
-    """Return the cards that may price what is asked: of images, one for each kind that the request leaves open."""
+    """Return the cards that may price the request: for images, one for each kind that the request leaves open."""
     own = card.at_tier(tier)
     found = [] if own is None else [own]
-    if wanted.images is None or tier.count(".") > 1:  # both quality and size are said
+    if wanted.images is None or tier.count(".") > 1:  # both quality and size are specified
         return found
     said = tier.removeprefix(VARIANT_MARK)
     open_kinds = [
@@ -104,7 +104,7 @@ def _kinds(card: AnyCard, tier: str, wanted: Usage) -> list[AnyCard]:
 
 
 def _most(card: AnyCard, wanted: Usage, tokens: tuple[int, int]) -> int | None:
-    """Return what units cost by a card, or tokens where it prices these alone; `None` if it prices neither."""
+    """Return the cost of the units by a card, or of the tokens if it prices only these; `None` if it prices neither."""
     cost = cost_of(wanted, card)
     if cost.total_pico_usd is not None and not cost.unpriced:
         return cost.total_pico_usd
@@ -130,7 +130,7 @@ class _Quote:
 
 
 def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> list[AnyCard]:
-    """Return the card of every target; none at all where one of them has none."""
+    """Return the card of every target; empty if one of them has none."""
     moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
     sellers = {(target.provider or target.kind, target.region) for target in snapshot.pools[model.pool].targets}
     found = [snapshot.prices.card_for(model.id, tenant, moment, seller, region) for seller, region in sorted(sellers)]
@@ -138,7 +138,7 @@ def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> li
 
 
 def _at_tier(cards: list[AnyCard], tier: str) -> list[AnyCard]:
-    """Return the cards at a service tier, none at all if one of them has no price for it."""
+    """Return the cards at a service tier; empty if one of them has no price for it."""
     if not tier:
         return cards
     if tier == UNDECIDED:
@@ -161,27 +161,27 @@ def _upper(cards: list[AnyCard], input_tokens: int, generates: bool) -> Rates:
 
 
 def _dearest(card: AnyCard, leaves: tuple[Leaf, ...], input_tokens: int) -> int | None:
-    """Return the highest price among leaves; `None` if the plain one, named first, has none."""
+    """Return the highest price among the leaves; `None` if the plain one, named first, has none."""
     rates = [card.rate(leaf, input_tokens) for leaf in leaves]
     return None if rates[0] is None else max(rate for rate in rates if rate is not None)
 
 
 class GpuRates:
-    """GPU time per input and per output token of each model, learned from what engine hosts measured.
+    """GPU time per input and per output token of each model, learned from the measurements of engine hosts.
 
-    Moving averages (about the last 20 requests) with a quarter on top: a reservation is settled to the truth.
+    Moving averages (about the last 20 requests) plus a quarter: a reservation is settled at the measured time.
     """
 
     _WEIGHT: Final = 0.05
     _MARGIN: Final = 1.25
-    # Where nothing was measured yet: of the order of a small model on a processor.
+    # Before any measurement: the magnitude of a small model on a CPU.
     _FIRST_NS: Final = (200_000.0, 2_000_000.0)
 
     def __init__(self) -> None:
         self._rates: dict[str, tuple[float, float]] = {}
 
     def learn(self, model: str, gpu: GpuShare, usage: Usage) -> None:
-        """Record one request's measured time into its model's averages."""
+        """Update a model's averages with one request's measured time."""
         tokens_in, tokens_out = usage.input_tokens, usage.output_tokens
         if not tokens_in or not tokens_out:
             return
@@ -193,6 +193,6 @@ class GpuRates:
         )
 
     def add_to(self, rates: Rates, model: str) -> Rates:
-        """Return the rates with GPU time."""
+        """Return the rates with GPU time added."""
         known = self._rates.get(model, self._FIRST_NS)
         return replace(rates, input_gpu_ns=round(known[0] * self._MARGIN), output_gpu_ns=round(known[1] * self._MARGIN))

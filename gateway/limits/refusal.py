@@ -1,4 +1,4 @@
-"""Turns a shortage into the error for the caller: which limit, whose, its value, what is used, when to retry."""
+"""Turns a shortage into the error for the caller: which limit, whose, its value, its usage, when to retry."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ from contracts.rules.rule_words import exact_text
 from gateway.limits.counters.base import Shortage
 from gateway.limits.headers import duration
 
-# Above this wait the SDKs' automatic retries are switched off, so that the client can tell its user.
+# Above this wait the SDKs' automatic retries are switched off, so that the application can inform its user.
 _LONGEST_RETRY_SECONDS: Final = 120.0
 
 
 def refusal_of(shortage: Shortage) -> TollkeeperError:
-    """Return the error for a request that may not begin. Raises nothing."""
+    """Return the error for a request that cannot start now."""
     counter = shortage.counter
     if shortage.reason:
         return CountersUnavailable(
@@ -29,7 +29,7 @@ def refusal_of(shortage: Shortage) -> TollkeeperError:
 
 
 def describe(rule: Rule, subject: str) -> str:
-    """Return the name of a rule and whom it counts: "limit 'lim_1' (level key 'key_7', model 'small')"."""
+    """Return the name of a rule and what it covers: "limit 'lim_1' (level key 'key_7', model 'small')"."""
     kind = "budget" if isinstance(rule, BudgetSpec) else "limit"
     scope = rule.scope
     whom = f"level {scope.level}" + (f" {subject[:80]!r}" if subject else "")
@@ -66,7 +66,7 @@ def _per(rule: Rule) -> str:
 
 
 def _withheld(shortage: Shortage) -> str:
-    """Return the note that the room left belongs to other gateways or to refused requests; empty if not."""
+    """Return a note that the remaining room is reserved for other gateways or refused requests; else empty."""
     state, share = shortage.state, shortage.share
     if share is not None:
         share_text = exact_text(shortage.counter.rule.metric, share)

@@ -13,11 +13,11 @@ from gateway.limits.headers import Headers
 from gateway.limits.limit_plan import Lines
 
 
-@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
+@mypyc_attr(acyclic=True)  # holds no references that could form a cycle
 class Portion:
-    """An amount taken at one moment from every counter: the reservation at admission, or one extension of it.
+    """An amount taken from every counter at one time: the reservation at admission, or one extension of it.
 
-    `left` is what each counter had left at that moment, where it is known.
+    `left` is each counter's remaining amount at that time, if known.
     """
 
     __slots__ = ("amounts", "marks", "at_ns", "charged_tokens", "has_more", "left")
@@ -28,7 +28,7 @@ class Portion:
         marks: Sequence[Mark | None],
         at_ns: int,  # Unix
         charged_tokens: int,
-        has_more: bool = False,  # all that it may need beyond this was there too
+        has_more: bool = False,  # everything that it may need beyond this was available too
         left: Sequence[int] | None = None,
     ) -> None:
         self.amounts = amounts
@@ -42,9 +42,9 @@ class Portion:
 def take(
     lines: Lines, amounts: Amounts, now_ns: int, claimant: str = "", more: Amounts | None = None
 ) -> Portion | None:
-    """Remove and return the amounts from all counters; `None`, with nothing taken, where any of them lacks the room.
+    """Take the amounts from all counters and return the portion; `None`, with nothing taken, if one lacks room.
 
-    `more` is what could be needed on the way: the portion says whether it was there as well.
+    `more` is what the request may need later: the portion says whether that was available as well.
     """
     portion = take_at_once(lines, amounts, now_ns, more)
     return take_after_look(lines, amounts, now_ns, claimant, more) if portion is None else portion
@@ -59,9 +59,9 @@ def take_after_look(
     *,
     needs_more: bool = False,
 ) -> Portion | None:
-    """Remove and return the amounts from all counters once each has been seen to have the room; else `None`.
+    """Take the amounts from all counters after checking that each has room, and return the portion; else `None`.
 
-    `needs_more`: also where one of them lacks what could be needed on the way.
+    With `needs_more`, return `None` also if one of them lacks what the request may need later.
     """
     has_more = more is not None
     for counter, place in lines.in_turn:
@@ -83,8 +83,8 @@ def take_after_look(
 
 
 def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | None = None) -> Portion | None:
-    """Remove and return the amounts where each counter has the room and holds nothing for anyone; else leave all as it
-    was.
+    """Take the amounts and return the portion if each counter has room and no retry slots are reserved; else change
+    nothing and return `None`.
     """
     if lines.quick is None:
         return None
@@ -105,7 +105,7 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
 
 
 def _leaves(left: list[int], lines: Lines, more: Amounts) -> bool:
-    """Return whether every counter has as much left."""
+    """Return whether every counter has at least `more` left."""
     for number, place in enumerate(lines.places):
         if left[number] < more[place]:
             return False
@@ -113,16 +113,16 @@ def _leaves(left: list[int], lines: Lines, more: Amounts) -> bool:
 
 
 def _undo(lines: Lines, marks: Sequence[Mark | None], amounts: Amounts) -> None:
-    """Undo what the first counters of these lines were charged, as many as there are marks."""
+    """Revert the charges of the first counters of these lines, as many as there are marks."""
     assert lines.quick is not None
     for number, mark in enumerate(marks):
         assert mark is not None
         lines.quick[number].undo(mark, amounts[lines.in_turn[number][1]])
 
 
-@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
+@mypyc_attr(acyclic=True)  # holds no references that could form a cycle
 class Reservation:
-    """One request's hold on its counters. `settle` ends it; what follows does nothing."""
+    """One request's reservation at its counters. `settle` ends it; later calls do nothing."""
 
     __slots__ = ("lines", "portions", "overdraft", "_is_settled")
 
@@ -130,7 +130,7 @@ class Reservation:
         self,
         lines: Lines,
         portions: list[Portion],
-        overdraft: Amounts = NOTHING,  # used beyond what could be charged
+        overdraft: Amounts = NOTHING,  # usage that could not be charged
         is_settled: bool = False,
     ) -> None:
         self.lines = lines
@@ -139,12 +139,12 @@ class Reservation:
         self._is_settled = is_settled
 
     def undo(self) -> None:
-        """Undo what `take_at_once` has just taken, as if it had not been."""
+        """Revert what `take_at_once` has just taken."""
         self._is_settled = True
         _undo(self.lines, self.portions[0].marks, self.portions[0].amounts)
 
     def extend(self, amounts: Amounts, now_ns: int) -> bool:
-        """Reserve more; return whether all counters had the room. Nothing is taken where one had not."""
+        """Reserve more; return whether all counters had room. If one had not, nothing is taken."""
         if self._is_settled:
             return False
         portion = take(self.lines, amounts, now_ns)
@@ -154,19 +154,19 @@ class Reservation:
         return True
 
     def reserved(self, place: int) -> int:
-        """Return what has been taken so far of one metric."""
+        """Return the total amount taken of one metric."""
         if len(self.portions) == 1:
             return self.portions[0].amounts[place]
         return sum(portion.amounts[place] for portion in self.portions)
 
     def lacking(self, used: Amounts) -> Amounts:
-        """Return what was used beyond all that has been taken, slots aside."""
+        """Return the usage beyond everything that was taken, excluding concurrency slots."""
         return tuple(
             0 if place == CONCURRENCY else max(wanted - self.reserved(place), 0) for place, wanted in enumerate(used)
         )
 
     def free_slots(self, now_ns: int) -> None:
-        """Release the slots; all else stays held until it is settled."""
+        """Release the concurrency slots; everything else stays reserved until it is settled."""
         if self._is_settled:
             return
         first = len(self.lines.windows) + len(self.lines.budgets)
@@ -180,14 +180,15 @@ class Reservation:
             portion.marks = marks
 
     def covers(self, used: Amounts) -> bool:
-        """Return whether what was used was all reserved at admission: `settle` then charges just that."""
+        """Return whether the usage was entirely reserved at admission: `settle` then charges exactly that."""
         return len(self.portions) == 1 and fits(used, self.portions[0].amounts)
 
     def settle(self, used: Amounts, now_ns: int) -> Amounts:
-        """Charge what was used and give back the rest, each to the window it was taken in; return what was charged.
+        """Charge the usage and refund the rest, each to the window it was taken in; return what was charged.
 
-        What was used beyond the reservation is charged now as far as every counter of its metric has room, so that all
-        of them are charged the same; the rest is `overdraft`. Slots are given back whole. Happens once.
+        Usage beyond the reservation is charged now, as far as every counter of its metric has room, so that all are
+        charged the same; the rest is `overdraft`. Concurrency slots are returned whole. Only the first call has an
+        effect.
         """
         if self._is_settled:
             return NOTHING
@@ -209,7 +210,7 @@ class Reservation:
         return tuple(wanted - lost for wanted, lost in zip(used, self.overdraft, strict=True))
 
     def _charge(self, portion: Portion, used: Amounts, now_ns: int) -> None:
-        """Charge a portion with as much as it holds, give back what it holds beyond."""
+        """Charge a portion up to its amount, and refund the rest."""
         amounts = portion.amounts
         if amounts[TOKENS] > used[TOKENS]:
             portion.charged_tokens = used[TOKENS]
@@ -245,14 +246,14 @@ class Reservation:
 
 
 class Grant(msgspec.Struct):
-    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
+    """The reservations of an admitted request. `max_output`: maximum tokens of a choice, if it was lowered."""
 
     reservation: Reservation
     rates: Rates
     input_tokens: int
     output_tokens: int  # reserved, over all choices
     max_output: int | None = None
-    clipped_by: str = ""  # the rule that cut `max_output`
+    clipped_by: str = ""  # the rule that lowered `max_output`
     headers: Headers = ()
 
 

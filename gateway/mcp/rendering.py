@@ -19,7 +19,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def rendered_result(id: object, result: dict[str, Any], revision: str) -> bytes:
-    """Return a response. What only one of the revisions knows is added or left out."""
+    """Return a response. Fields that only one of the revisions has are added or omitted."""
     if revision == MODERN:
         given = result.get("_meta")
         meta = _decode(given) if isinstance(given, msgspec.Raw) else given
@@ -31,7 +31,7 @@ def rendered_result(id: object, result: dict[str, Any], revision: str) -> bytes:
 
 
 def rendered_error(id: object, code: int, message: str, data: object = None) -> bytes:
-    """Return an error response. `id` is `None` if the request's cannot be known: it is left out."""
+    """Return an error response. `id` is `None` if the request's id is unknown: it is omitted."""
     error: dict[str, object] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
@@ -39,7 +39,7 @@ def rendered_error(id: object, code: int, message: str, data: object = None) -> 
 
 
 def tool_error(error: TollkeeperError) -> dict[str, Any]:
-    """Return the result of a tool that did not run to its end, in words that a model can act on."""
+    """Return the result of a tool that failed, in words that a model can act on."""
     about: dict[str, object] = {"code": error.error_code}
     if error.retry_after_seconds is not None:
         about["retry_after_seconds"] = error.retry_after_seconds

@@ -45,7 +45,7 @@ class RpcFault(Exception):
 
 
 class Parameters(msgspec.Struct, gc=False):
-    """What of a message's parameters the gateway itself goes by. The rest goes on as it came."""
+    """The parameters of a message that the gateway evaluates. The rest is passed on unchanged."""
 
     meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
     name: str = ""
@@ -68,12 +68,12 @@ class Message(msgspec.Struct, gc=False):
 
     @property
     def is_notification(self) -> bool:
-        """Return whether nothing is to be answered: it has no id, or is itself an answer."""
+        """Return whether the message gets no answer: it has no id, or is itself an answer."""
         return self.id is msgspec.UNSET or self.is_response
 
     @property
     def is_response(self) -> bool:
-        """Return whether it answers a request of a server's, of which the gateway makes none."""
+        """Return whether it answers a request from a server, which the gateway never sends."""
         return self.result is not msgspec.UNSET or self.error is not msgspec.UNSET
 
 
@@ -88,7 +88,7 @@ _decode_id: Final = msgspec.json.Decoder(_OnlyId).decode
 
 
 def read_message(exchange: Exchange) -> Message:
-    """Return the message of a body. Raise RpcFault if it is none."""
+    """Return the message in a body. Raise RpcFault if it is invalid."""
     kind = exchange.header(b"content-type").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise RpcFault(415, INVALID_REQUEST, f"the content type must be {_JSON}, not {kind[:_MAX_SHOWN]!r}")
@@ -108,7 +108,7 @@ def read_message(exchange: Exchange) -> Message:
 
 
 def id_of(body: bytes) -> int | str | None:
-    """Return the id of a message that cannot be read otherwise; `None` if it has none."""
+    """Return the id of a message that is otherwise unreadable; `None` if it has none."""
     try:
         found = _decode_id(body).id
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -117,7 +117,7 @@ def id_of(body: bytes) -> int | str | None:
 
 
 def revision_of(exchange: Exchange, message: Message) -> str:
-    """Return the revision that a message is to be answered by. Raise RpcFault if it is none."""
+    """Return the revision for the answer to a message. Raise RpcFault if it is unsupported."""
     header = exchange.header(b"mcp-protocol-version")
     stated = message.params.meta.get(VERSION_KEY)
     if stated is None:
@@ -174,7 +174,7 @@ def check_origin(exchange: Exchange) -> None:
 
 
 def session_label(exchange: Exchange) -> str:
-    """Return the session that a client names. It only labels records: it is nobody's permission."""
+    """Return the session that a client names. It only labels records and grants nothing."""
     given = exchange.header(b"mcp-session-id")
     return given[:_MAX_SESSION] if _LABEL.fullmatch(given) else ""
 

@@ -83,7 +83,7 @@ class McpResource:
     async def _result(
         self, message: Message, key: KeyEntry, server: str, snapshot: Snapshot, revision: str
     ) -> dict[str, Any]:
-        """Return what a request that calls no tool is answered with. Raises RpcFault."""
+        """Return the answer to a request that calls no tool. Raises RpcFault."""
         method, is_modern = message.method, revision == MODERN
         if method == "tools/list":
             tools = await self._servers.listed(key, server, snapshot)

@@ -46,7 +46,7 @@ class Tool:
 
 @dataclass(slots=True)
 class ServerState:
-    """One server: its client, and what it last said of its tools."""
+    """One server: its client, and its last list of tools."""
 
     spec: McpServerSpec
     client: McpClient | None  # none: it cannot be used, `fault` says why
@@ -88,7 +88,7 @@ class McpServers:
         return not self._states
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
-        """Build clients of what is new, close those of what is gone.
+        """Build clients of new servers, close those of removed ones.
 
         A server that cannot be used raises ConfigurationError if `strict` (from a file), and nothing is changed;
         otherwise it is logged, and its tools are neither listed nor callable.
@@ -124,7 +124,7 @@ class McpServers:
         return name in self._states
 
     async def find(self, key: KeyEntry, server: str, name: str, snapshot: Snapshot) -> Tool | None:
-        """Return a tool that a caller may use, by its server's name for it; `None` if there is none for them."""
+        """Return a tool that a caller may use, by its server's name for it; `None` if there is none."""
         state = self._states.get(server)
         if state is None or state.client is None:
             return None
@@ -201,9 +201,9 @@ class McpServers:
         return state.read_ns is None or now_ns - state.read_ns > _FRESH_NS
 
     async def _refresh(self, state: ServerState, must_have: str = "", *, is_one_of_many: bool = False) -> None:
-        """Read a server's list again; wait for it only if there is none yet, or it lacks a tool that is asked for.
+        """Read a server's list again; wait for it only if there is none yet, or it lacks a requested tool.
 
-        A list of many servers waits a moment for each, and not at all for one that did not answer the last time.
+        A list of many servers waits a moment for each, and not at all for one that did not answer last time.
         """
         now_ns = self._clock.monotonic_ns()
         if state.reading is None or state.reading.done():

@@ -1,7 +1,7 @@
-"""The life of one tool call: admit, reserve, guard, call, guard, settle, record.
+"""One tool call: admit, reserve, guard, call, guard, settle, record.
 
-It has the stages of a model's request, in the same order and with the same parts: its price is reserved of every limit
-and budget that covers it before the server sees anything, and it leaves one record, whose operation is `execute_tool`
+It has the stages of a model's request, in the same order and with the same components: its price is reserved from every
+limit and budget that covers it before the server is called, and it leaves one record, whose operation is `execute_tool`
 and whose model is the tool.
 """
 
@@ -101,7 +101,7 @@ class ToolCalls:
     async def serve(
         self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot, message: Message, tool: Tool, revision: str
     ) -> None:
-        """Serve one call. Never raises: what goes wrong is the tool's result, as the protocol has it."""
+        """Serve one call. Never raises: an error is the tool's result, as the protocol requires."""
         call = _Call(exchange, message, tool, revision)
         life = call.life = self._begin(exchange, key, snapshot, message, tool)
         result: dict[str, Any] | None = None
@@ -114,7 +114,7 @@ class ToolCalls:
         except RecursionError:
             _fail(life, UpstreamBroken("the MCP server sent a result that is nested too deeply"))
         except Exception:  # the edge of the data plane: one call's bug must not take the others down
-            _log.exception("tool call failed by a fault of the gateway", extra={"request_id": str(life.id)})
+            _log.exception("tool call failed because of a fault of the gateway", extra={"request_id": str(life.id)})
             _fail(life, GatewayFault())
         life.ended_ns = self._clock.monotonic_ns()
         self._settle(call)
@@ -148,7 +148,7 @@ class ToolCalls:
         return life
 
     async def _lead(self, call: "_Call") -> dict[str, Any]:
-        """Lead a call to its result. Raises what stops it on its way."""
+        """Run a call to its result. Raises the error that stops it."""
         life, tool, message = call.life, call.tool, call.message
         if life.error is not None:
             raise life.error
@@ -181,7 +181,7 @@ class ToolCalls:
         return await self._checked(call, raw)
 
     async def _guarded(self, call: "_Call", given: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | None:
-        """Return arguments, or answers to what a tool has asked, as guardrails leave them. Raises ContentBlocked."""
+        """Return arguments, or answers to a tool's questions, after guardrails. Raises ContentBlocked."""
         part = given if isinstance(given, msgspec.Raw) else None
         guard = call.life.guard
         if guard is None or part is None:
@@ -282,7 +282,7 @@ class ToolCalls:
         return f"traceparent: {header}\r\n{state}"
 
     def _leave(self, call: "_Call") -> None:
-        """Record that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Record that the call was cancelled: by the client, which disconnected, or by the gateway, which stops."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
@@ -290,7 +290,7 @@ class ToolCalls:
         _fail(call.life, error or ClientGone("the client closed the connection before the tool had its result"))
 
     def _settle(self, call: "_Call") -> None:
-        """Price the call, and give back what was reserved for it and is not used."""
+        """Price the call, and release what was reserved for it and not used."""
         life, tool = call.life, call.tool
         price = tool.server.terms_of(tool.definition.name).price_pico_usd
         attempt = life.last_attempt
@@ -353,7 +353,7 @@ class ToolCalls:
 
 
 class _Call:
-    """One call in progress, and what it holds."""
+    """One call in progress, and its resources."""
 
     __slots__ = ("exchange", "has_result", "life", "message", "revision", "status", "tool")
 
@@ -367,9 +367,9 @@ class _Call:
         self.has_result = False  # the tool has run: it is paid for, whatever becomes of its result
 
     def notification_writer(self, headers: Headers) -> Callable[[str, bytes], None] | None:
-        """Return what passes a server's notifications on, in a stream; `None` if the client takes none.
+        """Return a function that forwards a server's notifications in a stream; `None` if the client accepts none.
 
-        Where guardrails look at results, only progress passes, without its words: they have seen none of them.
+        If guardrails inspect results, only progress is forwarded, without its text, which they have not inspected.
         """
         accept = self.exchange.headers.get(b"accept", b"")
         if EVENT_STREAM not in accept:
@@ -418,7 +418,7 @@ def _mirrored(tool: Tool, arguments: msgspec.Raw | None) -> tuple[tuple[str, str
 
 
 def _keep_own_meta(result: dict[str, Any], whole: dict[str, Any]) -> None:
-    """Leave out of a result's `_meta` what only the gateway says of itself, and a `_meta` that is no object."""
+    """Remove from a result's `_meta` what only the gateway states about itself, and a `_meta` that is not an object."""
     meta = whole.get("_meta")
     if not isinstance(meta, dict):
         result.pop("_meta", None)

@@ -12,7 +12,7 @@ _OBJECTS: Final = "objects"
 
 
 class GatewayPieces:
-    """Finds what is missing when it is made, and notes what is there while the gateway runs."""
+    """Finds missing parts when it is created, and records which parts are in use while the gateway runs."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._pieces = Pieces(settings.data)

@@ -27,7 +27,7 @@ class ProcessWatch:
         return {process.name: process.state for process in self._processes}
 
     def page(self) -> dict[str, dict[str, str]]:
-        """Return what GET /ready shows."""
+        """Return the state that GET /ready shows."""
         return {process.name: {"state": process.state, "detail": process.detail} for process in self._processes}
 
     @property

@@ -1,4 +1,4 @@
-"""The provider host as the data plane knows it: where it is, who needs it, how it is."""
+"""The data plane's view of the provider host: its address, the targets that need it, and its state."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ class ProviderHosts:
         return {} if host is None else {"providers": str(host["state"]) if host["state"] in ("hung", "away") else "up"}
 
     def health(self) -> dict[str, object] | None:
-        """Return what GET /ready shows of the host; `None` if no target needs it, and so nobody should start it."""
+        """Return the state that GET /ready shows; `None` if no target needs the host, so that it need not run."""
         statuses = [] if self._hosts is None else list(self._hosts.status().values())
         return _shown(statuses[0]) if statuses else None
 

@@ -30,7 +30,7 @@ _NOT_SERVING: Final = frozenset({"failed", "hung", "away", "incompatible"})  # s
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The parts of a gateway that are looked at."""
+    """The parts of a gateway whose state is reported."""
 
     accounting: Accounting
     directory: Directory
@@ -55,7 +55,7 @@ class Readiness:
     disks: Sequence[WatchedDisk]
 
     def page(self) -> dict[str, object]:
-        """Return all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
+        """Return the whole state. `problems` keep the gateway from serving, `degraded` is for alerts."""
         books, directory, shipper = self.accounting, self.directory, self.shipper()
         problems = self._problems()
         return {
@@ -120,7 +120,7 @@ class Readiness:
         return problems
 
     def _degraded(self) -> list[str]:
-        """Return what is not as it should be and keeps nobody from being served."""
+        """Return faults that do not keep the gateway from serving."""
         books = self.accounting
         disks = {disk.state for disk in self.disks}
         faults = {
@@ -165,7 +165,7 @@ def _collector_state(shipper: Shipper | None) -> str:
 
 
 def _engine_health(hosts: Mapping[str, HostStatus], records: JournalledEngineRecords) -> dict[str, object]:
-    """Return how the engine hosts are. One that is away keeps only its own models from being served."""
+    """Return the state of the engine hosts. An unavailable one affects only its own models."""
     return {
         "engines": {
             name: {

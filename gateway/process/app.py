@@ -1,4 +1,4 @@
-"""Builds the data plane from its settings and runs it until it is told to stop."""
+"""Builds the data plane from its settings and runs it until it is stopped."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 class Gateway:
-    """The data plane of one process. `start`, then `stop`; `port` tells where it listens."""
+    """The data plane of one process. Call `start`, then `stop`; `port` is where it listens."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -245,7 +245,7 @@ class Gateway:
         )
 
     def _guardrail_means(self) -> Means:
-        """Return what detectors are built with."""
+        """Return the dependencies of detectors."""
         settings = self._settings
         return Means(
             clock=self._clock,
@@ -306,9 +306,10 @@ class Gateway:
         _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})
 
     def drain(self, *, notice_seconds: float | None = None) -> "asyncio.Task[None]":
-        """Refuse new requests from now on, and end those under way within the drain time. Return the same task always.
+        """Refuse new requests from now on, and finish those in progress within the drain time. Always return the same
+        task.
 
-        The port stays open for `notice_seconds`, `None`: until nothing is under way.
+        The port stays open for `notice_seconds`, `None`: until nothing is in progress.
         """
         if self._draining is None:
             self._endpoints.is_draining = True
@@ -354,7 +355,7 @@ class Gateway:
         await self._books.close()
 
     def reload(self) -> None:
-        """Read again at once what is read again anyway when it changes: the configuration and the certificate."""
+        """Reload at once what is otherwise reloaded when it changes: the configuration and the certificate."""
         if self._tls is not None:
             self._tls.refresh(at_once=True)
         if isinstance(self._source, FileSource):
@@ -362,7 +363,7 @@ class Gateway:
         self._reloading = asyncio.create_task(self.directory.refresh(), name="reload")
 
     def _look_again(self) -> None:
-        """Have endpoints that were found or lost counted at once rather than at the next poll."""
+        """Apply discovered or lost endpoints at once instead of at the next poll."""
         if self._draining is None:
             self._reloading = asyncio.create_task(self.directory.refresh(), name="endpoints")
 
@@ -377,7 +378,7 @@ class Gateway:
         return status is not None and status.state == "ready"
 
     def health(self) -> dict[str, object]:
-        """Return what GET /ready shows."""
+        """Return the state that GET /ready shows."""
         return self._readiness.page()
 
     def _looked_at(self) -> Readiness:
@@ -459,10 +460,10 @@ class Gateway:
 
 
 def _spare_the_collector() -> None:
-    """Let the cyclic garbage collector look rarely, and never at what was there before the first request.
+    """Make the cyclic garbage collector run rarely, and never on objects from before the first request.
 
-    A request leaves no cycle behind: what it used is freed as it ends. By default the collector would still walk
-    through all requests under way every 700 objects, and through the configuration every now and then, for nothing.
+    A request leaves no cycles: its objects are freed when it ends. By default the collector would traverse all requests
+    in progress every 700 objects, and the configuration now and then, without effect.
     """
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
@@ -472,9 +473,9 @@ def _spare_the_collector() -> None:
 
 
 async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lambda: None) -> None:
-    """Run the data plane until SIGTERM or SIGINT, a second one of which ends the waiting; say when it serves.
+    """Run the data plane until SIGTERM or SIGINT; a second signal ends the draining. Report when it serves.
 
-    SIGUSR1 drains it, and leaves it running: engine hosts that end before it still have who takes their records.
+    SIGUSR1 drains it, and leaves it running, so that engine hosts that stop earlier can still deliver their records.
     """
     loop = asyncio.get_running_loop()
     # More threads than a hung database can hold: what publishes to it blocks one each, and prompts need theirs.
@@ -496,6 +497,6 @@ async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lamb
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Call on the loop, from another thread; nothing once the loop has ended."""
+    """Call on the loop, from another thread; do nothing if the loop has ended."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

@@ -1,4 +1,4 @@
-"""The parts of a gateway that are others, or none at all, by its settings."""
+"""The components of a gateway that depend on its settings."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
-    """Return what keys are recognised by, made if the installation is new.
+    """Return the pepper of key digests, created if the installation is new.
 
-    While the control database is away it is the one that is there: a kept snapshot is signed with it. Raises
+    While the control database is unreachable, the existing file is used: a stored snapshot is signed with it. Raises
     ConfigurationError if it is not the one that the database knows, ControlUnavailable if there is none.
     """
     if settings.gateway_config is None:
@@ -58,10 +58,10 @@ def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
 
 
 def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot, float | None]:
-    """Return where snapshots come from, the first, and for how many seconds its source has not been seen.
+    """Return the source of snapshots, the first one, and for how many seconds its source has not been seen.
 
-    That is `None` if the source itself gave it. Of a database on another machine the last snapshot is kept in the data
-    directory. Raises ConfigurationError, ControlUnavailable.
+    That is `None` if the source itself returned it. The last snapshot of a database on another machine is stored in the
+    data directory. Raises ConfigurationError, ControlUnavailable.
     """
     if settings.gateway_config is not None:
         file = FileSource(settings.gateway_config, pepper)
@@ -81,7 +81,7 @@ def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource,
 
 
 def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":
-    """Return what tells the control database of budgets; `None` if there is none."""
+    """Return the publisher of budgets to the control database; `None` if there is none."""
     if settings.gateway_config is not None:
         return None
     from gateway.limits.budgets.budget_publisher import (
@@ -92,7 +92,7 @@ def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher |
 
 
 def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
-    """Return where gateways agree on rollouts: in the control database, or alone, in a file."""
+    """Return where gateways share rollouts: the control database, or for a single gateway a file."""
     if settings.gateway_config is not None:
         return FileBoard(settings.own("rollouts.json"))
     from gateway.routing.rollouts.database_board import DatabaseBoard  # here: as above
@@ -130,7 +130,7 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
 
 
 def health_service(settings: GatewaySettings, name: str, clock: Clock) -> HealthService:
-    """Return what keeps the health of targets: alone, or together with the other gateways at Redis."""
+    """Return the service that maintains the health of targets: alone, or shared with other gateways through Redis."""
     book = HealthBook(clock, random)
     if not settings.redis_url:
         return HealthService(book, None)
@@ -150,7 +150,7 @@ def shared_answers(settings: GatewaySettings, secret: bytes) -> "SharedAnswers |
 
 
 def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
-    """Return what tells a caller's address: behind a trusted proxy the one that it names."""
+    """Return the function that determines a caller's address, considering trusted proxies."""
     proxies = TrustedProxies(settings.trusted_proxies)
 
     def address_of(exchange: Exchange) -> str:
@@ -160,7 +160,7 @@ def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
 
 
 def request_audit(settings: GatewaySettings) -> RequestAudit:
-    """Return what audits the requests of tenants that ask for it; its chain is begun with the first of them."""
+    """Return the audit of requests, for tenants that enable it; its chain starts with the first of them."""
     chain = "gateway" if settings.worker == 1 else f"gateway-{settings.worker}"
     secrets = SecretFiles(settings.data / "secrets")
     root = audit_root(settings.data) / chain
@@ -188,7 +188,7 @@ def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
 
 
 def token_store(settings: GatewaySettings) -> "TokenStore":
-    """Return where tokens of MCP servers are kept: in the control database, or in this machine's secret files."""
+    """Return the store of MCP servers' tokens: in the control database, or in this machine's secret files."""
     secrets = SecretFiles(settings.data / "secrets")
     if settings.gateway_config is not None:
         from backends.mcp.token_store import FileTokenStore
@@ -202,7 +202,7 @@ def token_store(settings: GatewaySettings) -> "TokenStore":
 def window_file(
     settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot, clock: Clock
 ) -> WindowFile | None:
-    """Return the file of this process's windows, read in; none if Redis has them."""
+    """Return the file of this process's windows, already read; `None` if Redis stores them."""
     if not isinstance(store, MemoryStore):
         return None
     file = WindowFile(settings.own("windows.msgpack"), store.windows, clock.steady_ns)
@@ -211,7 +211,7 @@ def window_file(
 
 
 def span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":
-    """Return what sends the spans of every request; `None` if none are wanted."""
+    """Return the exporter of every request's spans; `None` if tracing is off."""
     if not settings.tracing or not settings.ships_to:
         return None
     from gateway.records.span_exporter import (

@@ -1,4 +1,4 @@
-"""`python -m gateway.process.probe`: status 0 if this machine's gateway is ready, over TLS where it speaks that."""
+"""`python -m gateway.process.probe`: status 0 if this machine's gateway is ready, over TLS if it uses it."""
 
 import http.client
 import os

@@ -189,17 +189,17 @@ class GatewaySettings(LogSettings):
 
     @property
     def database_address(self) -> str:
-        """Return the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL; SQLite in the data directory if none is set."""
         return control_database_url(self.database_url, self.data)
 
     @property
     def audit_options(self) -> AuditOptions:
-        """Return how the audit log is kept."""
+        """Return the options of the audit log."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
     def tools_address(self) -> Path:
-        """Return where a tool host listens."""
+        """Return the address of the tool host."""
         return tools_socket_of(self.tools_socket, self.data)
 
     @property
@@ -209,24 +209,24 @@ class GatewaySettings(LogSettings):
 
     @property
     def objects_address(self) -> str:
-        """Return the URL of the database of files, batches and kept answers."""
+        """Return the URL of the database of files, batches and stored responses."""
         return self.objects_url or f"sqlite:///{(self.data / 'objects.db').absolute()}"
 
     @property
     def ships_to(self) -> str:
-        """Return the collector's URL, or nothing where records stay in the journal (a YAML file and no URL set)."""
+        """Return the collector's URL, or none if records stay in the journal (a YAML file and no URL set)."""
         if self.gateway_config is not None and "collector_url" not in self.model_fields_set:
             return ""
         return self.collector_url
 
     @property
     def record_key(self) -> bytes:
-        """Return what records are signed with for the collector: as set, else the installation's secret."""
+        """Return the key that signs records for the collector: the configured one, else the installation's secret."""
         return record_key(self.record_signing_key, self.data)
 
     @property
     def authentication_limits(self) -> AuthenticationLimits:
-        """Return what authentication trusts and how many guesses it answers."""
+        """Return what authentication trusts and how many failures it answers."""
         return AuthenticationLimits(
             trusted_proxies=self.trusted_proxies,
             invalid_keys_per_minute=self.invalid_keys_per_minute,
@@ -235,17 +235,17 @@ class GatewaySettings(LogSettings):
 
     @property
     def kubernetes_api(self) -> KubernetesApi:
-        """Return where endpoints in Kubernetes are watched."""
+        """Return the Kubernetes API for watching endpoints."""
         return KubernetesApi(self.kubernetes_url, self.kubernetes_token_file, self.kubernetes_ca)
 
     @property
     def redis_address(self) -> CountersAddress:
-        """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
+        """Return the address of the shared counters. Raises ConfigurationError if the settings cannot be used."""
         return self._redis_means.address(self.redis_url, self.redis_replicas)
 
     @property
     def answers_address(self) -> CountersAddress:
-        """Return where gateways share kept answers. Raises ConfigurationError if the settings cannot be used."""
+        """Return the address of the shared response cache. Raises ConfigurationError if the settings cannot be used."""
         return self._redis_means.address(self.answer_cache_redis_url, 0)
 
     @property
@@ -262,7 +262,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def batch_settings(self) -> BatchSettings:
-        """Return how files are kept and batches worked off."""
+        """Return the settings of files and batches."""
         own = hashlib.blake2b(str(self.own("journal").absolute()).encode(), digest_size=16).hexdigest()
         place = f"{self.name[:200]} {own}"  # of two workers never the same, however long the directory's name
         return BatchSettings(
@@ -273,14 +273,14 @@ class GatewaySettings(LogSettings):
 
     @property
     def reference_rules(self) -> ReferenceRules | None:
-        """Return what references to credentials may name; `None` if they are all in the operator's own file."""
+        """Return what references to credentials may name; `None` if all of them are in the operator's own file."""
         if self.gateway_config is not None:
             return None
         return ReferenceRules.of(self.data, self.credential_variables, self.credential_directories)
 
     @property
     def engine_tls(self) -> TlsFiles:
-        """Return what engine hosts of other machines are shown and verified by; none if there are no such hosts."""
+        """Return the TLS settings for engine hosts on other machines; `None` if there are no such hosts."""
         return TlsFiles(self.engine_client_certificate, self.engine_client_key, self.engine_client_ca)
 
     @property

@@ -25,7 +25,7 @@ _SMALL_BYTES: Final = 128 << 10  # of those together: a thread would cost more t
 
 
 class _Said:
-    """An exchange that waits to be stored: the prompt, and what the client was sent."""
+    """An exchange that waits to be stored: the request's body, and the bytes sent to the client."""
 
     __slots__ = ("body", "model", "request_id", "sent", "size", "started_at_ns", "tenant")
 
@@ -42,9 +42,9 @@ class _Said:
 
 
 class ContentKeeper:
-    """Stores prompts and answers of tenants whose setting asks for it; no other tenant's content is read.
+    """Stores prompts and answers of tenants that enable it; no other tenant's content is read.
 
-    Content is not usage: if the journal is nearly full, or if too many exchanges wait, content is dropped and counted.
+    Content is not usage: if the journal is nearly full, or if too many requests wait, content is dropped and counted.
     """
 
     def __init__(self, journal: Journal, redactor: Redactor, max_bytes: int) -> None:

@@ -28,8 +28,8 @@ WhenFull = Literal["refuse", "drop"]
 class Journal:
     """Packed records with their times, in a bounded log.
 
-    `max_bytes` is where admission stops; the log itself holds half as much again. What requests in progress may need is
-    reserved on disk when they are admitted, so that their records can be written the one that fills the disk. With
+    `max_bytes` is where admission stops; the log itself may hold half as much again. Space for the records of requests
+    in progress is reserved on disk at admission, so that they can be written even if the disk fills up. With
     `when_full="drop"` nothing is refused or reserved, and what does not fit is counted.
     """
 
@@ -42,7 +42,7 @@ class Journal:
         self._segment = self._log.end.segment  # that the last record stands in
         self._promised_bytes = 0  # to the requests in progress when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
-        self.is_broken = False  # the disk refused the last write
+        self.is_broken = False  # the last write failed
         self._had_disk_no_room = False  # to reserve when it was last asked
         self.before_release: Callable[[], None] | None = None
         self.dropped_records = 0  # of requests that were admitted: usage that is lost
@@ -101,7 +101,7 @@ class Journal:
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
         """Write records without usage, all or none, if they take no space from requests in progress.
 
-        Return `False` if they were not written. No loss is counted: the caller decides what they are worth.
+        Return `False` if they were not written. No loss is counted: the caller decides about it.
         """
         wanted = list(entries)
         size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)
@@ -143,7 +143,7 @@ class Journal:
         if is_full:
             self._ask_disk_at = now + _ASK_DISK_EVERY_SECONDS
             if not self._had_disk_no_room:
-                _log.error("disk full, nothing is admitted", extra={"directory": str(self._log.directory)})
+                _log.error("disk full, all requests are refused", extra={"directory": str(self._log.directory)})
         self._had_disk_no_room = is_full
         return not is_full
 

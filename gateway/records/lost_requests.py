@@ -1,8 +1,8 @@
-"""Records of requests that were with a target when the gateway died, made at its next start from what it left.
+"""Records of requests that were at a target when the gateway died, built at its next start from stored entries.
 
-They are in the journal before budgets are read from it, so that a budget keeps what they were charged, and no more.
-A request whose own record is there already gets no second one. Killed in between, the next start goes on: an entry is
-forgotten only once the journal has its record.
+They are in the journal before budgets are read from it, so that a budget includes their charges, and no more. A request
+whose own record exists gets no second one. If the start is interrupted, the next one continues: an entry is deleted
+only once the journal has its record.
 """
 
 import logging
@@ -45,7 +45,7 @@ def record_lost(
     """Write records for the requests that the previous process left in progress; return their number."""
     if sent.damaged:
         _log.error(
-            "file of requests in progress is damaged: no record is made of some that the crash has ended",
+            "file of requests in progress is damaged: some requests ended by the crash get no record",
             extra={"requests": sent.damaged},
         )
     if not sent.found:

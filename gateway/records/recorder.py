@@ -220,7 +220,7 @@ class Recorder:
                 if content is not None and content.wants(life):
                     content.keep(life, life.reply)
             except Exception:  # the others that end in this turn are kept all the same
-                _log.exception("a request's content could not be kept", extra={"request_id": life.id_text})
+                _log.exception("a request's content could not be stored", extra={"request_id": life.id_text})
         if audit is None:
             return
         try:

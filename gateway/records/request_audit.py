@@ -31,8 +31,8 @@ _RETRY_SECONDS: Final = 1.0
 class RequestAudit:
     """Writes an entry for every request of such a tenant, refusals included, before its answer's end is sent.
 
-    Its chain is begun with the first of them. While it cannot be written these tenants are refused: an audit with
-    holes proves nothing. Nobody else's requests are looked at.
+    Its chain starts with the first of them. While it cannot be written these tenants are refused: an audit with gaps
+    proves nothing. Other tenants' requests are not examined.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Requests that are with a target, written down outside the process: the record of one that a crash ends is made of it.
+"""Requests that are at a target, stored outside the process: if a crash ends one, its record is built from this.
 
-An entry stands from just before a request is sent until its own record is in the journal. It is what that record
-would say now, as bytes that requests alike share, and a head with what differs. `gateway/records/lost_requests.py`
+An entry exists from just before a request is sent until its own record is in the journal. It consists of the record's
+fields so far, as bytes shared by similar requests, and a head with the differences. `gateway/records/lost_requests.py`
 reads them.
 """
 
@@ -51,7 +51,7 @@ class SentRequests:
             self._table = SlotTable(path)
         except OSError as error:
             _log.error(
-                "requests in progress cannot be written down: a crash would leave no record of them",
+                "requests in progress cannot be stored: a crash would lose their records",
                 extra={"path": str(path), "reason": error.strerror},
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
@@ -140,7 +140,7 @@ class SentRequests:
     def _tell(self, why: str) -> None:
         if not self._has_told:
             self._has_told = True
-            _log.error("a request in progress cannot be written down", extra={"reason": why})
+            _log.error("a request in progress cannot be stored", extra={"reason": why})
 
     def end(self, slot: int) -> None:
         """Free an entry: its request has its record, or was not sent. Do nothing for `NO_SLOT`."""

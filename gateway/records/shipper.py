@@ -1,10 +1,10 @@
-"""Carries the journal to the collector in batches, each under an id that never changes.
+"""Sends the journal to the collector in batches, each under an id that never changes.
 
-Which entries a batch holds is on disk before it is first sent. After a crash, of us or of the collector, the same range
-goes out under the same id, and the one that has seen that id drops it: that is how every record arrives once.
+The content of a batch is stored on disk before it is first sent. After a crash of either side, the same range is sent
+under the same id, and the receiver drops ids that it has seen: so every record arrives once.
 
-A collector that is away is waited for. One that keeps refusing a batch for what is in it (400, 413, 415) gets it in
-halves until the record at fault is alone; that one goes to the dead letters and the rest arrives.
+An unreachable collector is retried. If it refuses a batch because of its content (400, 413, 415), the batch is sent in
+halves until the record at fault is alone; that one becomes a dead letter and the rest arrives.
 """
 
 import asyncio
@@ -178,7 +178,7 @@ class Shipper:
             await exchange.finished()
         except UpstreamError as error:
             if self.failures_in_a_row == 0 and not self.is_unanswered:
-                _log.warning("collector away, records wait in the journal", extra={"reason": error.message})
+                _log.warning("collector unreachable, records wait in the journal", extra={"reason": error.message})
             self.is_unanswered = isinstance(error, UpstreamTimeout)
             return None
         finally:

@@ -72,7 +72,9 @@ class SpanExporter:
         except TimeoutError:
             pass
         if self.pending_spans:
-            _log.warning("spans lost at the stop: the endpoint did not take them", extra={"spans": self.pending_spans})
+            _log.warning(
+                "spans lost at the stop: the endpoint did not accept them", extra={"spans": self.pending_spans}
+            )
         await self._pool.close()
 
     async def _send_all(self, least: int) -> bool:
@@ -104,6 +106,6 @@ class SpanExporter:
             await exchange.finished()
         except UpstreamError as error:
             if self._failures == 0:
-                _log.warning("spans wait: their endpoint is away", extra={"reason": error.message})
+                _log.warning("spans wait: their endpoint is unreachable", extra={"reason": error.message})
             return None
         return answer

@@ -1,8 +1,8 @@
-"""The spans of every request when tracing is on, made from its record after its end. Nothing on the request's way.
+"""The spans of every request when tracing is on, built from its record after its end. Nothing runs on the request path.
 
-The request's span has the GenAI attributes, and the caller's span as its parent. Below it are what the request waited
-for and every attempt at a target, below the last attempt the engine's phases. Only the request's span has usage and
-cost: sums over spans count each request once.
+The request's span has the GenAI attributes, and the caller's span as its parent. Below it are the request's waits and
+every attempt at a target, below the last attempt the engine's phases. Only the request's span has usage and cost: sums
+over spans count each request once.
 """
 
 from collections.abc import Mapping
@@ -122,7 +122,7 @@ class _Spans:
             self._add_child("gateway.queue", self._unix_ns(life, life.queued_ns), life.wait_ns, {})
 
     def _add_only_attempt(self) -> None:
-        """Add the span of a single attempt, of which only the request's record tells."""
+        """Add the span of a single attempt, of which only the request's record exists."""
         record = self._record
         if not record.replica or record.attempts != 1:
             return

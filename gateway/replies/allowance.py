@@ -1,8 +1,8 @@
 """The allowance of an answer: the caller's maximum and the reservation, extended while capacity is free.
 
-No token is delivered beyond that. An answer that is ended so is cut after a whole token: the stream closes with
-`finish_reason` "length" and names the rule, and what was made is charged. A target that honours the `max_tokens` it is
-told ends its answer by itself, so the caller's limit cuts only at a token beyond it.
+No token is delivered beyond it. Such an answer is cut after a whole token: the stream closes with `finish_reason`
+"length" and names the rule, and its usage is charged. A target that honours `max_tokens` ends its answer by itself, so
+the caller's limit cuts only at a token beyond it.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ class Purse(Protocol):
 
 
 class Allowance:
-    """The output that one answer may still have.
+    """The output that one answer may still produce.
 
-    A reply whose token count has reached `next_at` defers each further piece and offers it here before delivering it.
+    A reply whose token count has reached `next_at` holds each further piece and passes it here before delivering it.
     """
 
     __slots__ = (
@@ -275,10 +275,10 @@ class Allowance:
 
 
 def part_of(delta: Delta, tokens: int) -> Delta | None:
-    """Return a piece's beginning that holds no more than this many of its tokens; `None` if it cannot be divided.
+    """Return the start of a piece that has at most this many of its tokens; `None` if it cannot be divided.
 
-    Plain text is divided between words: a piece that was counted by its words loses those beyond, one that has more
-    tokens than words loses more. What an engine of ours timed, tool calls and signed reasoning are not divided.
+    Plain text is divided between words: a piece counted by its words loses those beyond, one with more tokens than
+    words loses more. Text timed by our own engines, tool calls and signed reasoning are not divided.
     """
     is_text = bool(delta.text) != bool(delta.reasoning)
     if not is_text or tokens <= 0 or delta.times_ns:

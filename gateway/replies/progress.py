@@ -15,10 +15,10 @@ _HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 
 
 class Progress:
-    """Timing and count of one attempt's tokens, kept as they pass. Times are monotonic nanoseconds.
+    """Timing and count of one attempt's tokens, recorded as they pass. Times are monotonic nanoseconds.
 
-    Gaps are by the engine's clock where deltas carry its times, else by arrival here. The first and the last token's
-    times are by arrival always: that is what the client waits for.
+    Gaps are by the engine's clock if deltas contain its times, else by arrival here. The times of the first and the
+    last token are always by arrival: that is what the client waits for.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Progress:
         self._arriving = 0  # the choice that they are of
 
     def take(self, delta: Delta, now_ns: int) -> None:
-        """Count a delta's tokens. Tokens that come in one piece without times have gaps of zero between them."""
+        """Count a delta's tokens. Tokens that arrive in one piece without times have gaps of zero between them."""
         tokens, index, times = delta.tokens, delta.index, delta.times_ns
         if not tokens:
             return

@@ -97,7 +97,9 @@ class Bounded(Protocol):
 
 
 class TextRelay:
-    """Renders the text of one choice after its stream has begun. A stream has one relay; a token is no object."""
+    """Renders the text of one choice after its stream has begun. A stream has one relay, so that no object per token is
+    needed.
+    """
 
     __slots__ = (
         "_allowance",

@@ -39,7 +39,7 @@ Soon = Callable[[Callable[[], None]], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplyFacts:
-    """What every reply is created with: the client's connection, the request's id and the clock."""
+    """Facts for creating a reply: the client's connection, the request's id and the clock."""
 
     __slots__ = ("clock", "created_unix", "exchange", "id_text")
 
@@ -57,7 +57,7 @@ class ReplyFacts:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reply:
-    """What the answers of all operations have in common. As it is, an answer that is sent in one piece at its end."""
+    """What the answers of all operations have in common. The base class sends an answer in one piece at its end."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange

@@ -39,9 +39,9 @@ class PairReply(Reply, ABC):
 
 
 class RerankReply(PairReply):
-    """The sink of one rerank request. What vLLM and Jina call usage stands beside what Cohere calls meta.
+    """The sink of one rerank request. The answer has both `usage` (vLLM, Jina) and `meta` (Cohere).
 
-    The documents come back unless the caller declines them; `shows_documents` says so if it does not.
+    The documents are returned unless the caller declines them; `shows_documents` is the default.
     """
 
     def __init__(self, facts: ReplyFacts, request: RerankRequest, *, shows_documents: bool = True) -> None:

@@ -192,7 +192,7 @@ def _delta_of(choice: WholeChoice) -> Delta:
     said = ChunkDelta(message.content, message.reasoning_content, message.reasoning)
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     return Delta(
-        tokens=0,  # the upstream's usage counts them
+        tokens=0,  # the upstream's usage contains their count
         text=said.text or message.refusal or "",
         reasoning=said.thought,
         index=choice.index,
@@ -204,7 +204,7 @@ def _delta_of(choice: WholeChoice) -> Delta:
 
 
 def _listed(names: tuple[str, ...]) -> bytes:
-    """Return names of a client's fields as a header carries them: percent-encoded, so that none can write headers."""
+    """Return names of a client's fields for a header: percent-encoded, so that they cannot inject headers."""
     listed = b""
     for name in names:
         safe = quote(name[:_MAX_NAME], safe="[]", errors="replace").encode("ascii") or b"%22%22"

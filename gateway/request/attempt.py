@@ -1,4 +1,4 @@
-"""One attempt at a target: why it was made, how far it came, and what it used."""
+"""One attempt at a target: why it was made, its progress, and its usage."""
 
 from typing import Final
 

@@ -24,7 +24,7 @@ _HEADERS: Final = _OWN_HEADERS | {_TRACEPARENT}
 
 
 class RequestContext:
-    """What the headers of one request say beside its key. Requests without such headers share NO_CONTEXT."""
+    """What the headers of one request state besides its key. Requests without such headers share NO_CONTEXT."""
 
     __slots__ = ("trace", "run_id", "conversation_id", "tags", "_priority", "latency_budget_ms", "fault")
 
@@ -59,7 +59,7 @@ class RequestContext:
         )
 
     def priority(self, best: PriorityClass) -> PriorityClass:
-        """Return the class of the request, whose key may have `best`. Raise InvalidRequest if it is none."""
+        """Return the class of the request, whose key may have `best`. Raise InvalidRequest if it is not a class."""
         return read_priority(self._priority, best) if self._priority else best
 
     def span_id(self, request_id: bytes) -> bytes:
@@ -82,7 +82,7 @@ NO_CONTEXT: Final = RequestContext()
 
 
 def has_context(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a request has headers that a context is read from, beside its key."""
+    """Return whether a request has headers that a context is read from, besides its key."""
     return not _HEADERS.isdisjoint(headers)
 
 

@@ -170,15 +170,17 @@ class Dispatcher(Driver):
             self._finish_anyhow(life)
 
     def _finish_anyhow(self, life: RequestState) -> None:
-        """End a request whose end has just failed, so that its client does not wait for ever and it holds nothing."""
+        """Finish a request whose completion has just failed, so that its client does not wait forever and no resources
+        stay held.
+        """
         if life.is_over:
-            _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
+            _log.exception("a request could not be completed", extra={"request_id": life.id_text})
             return
         self._fault(life)
         self.finish.anyhow(life)
 
     def _fault(self, life: RequestState) -> None:
-        _log.exception("request failed by a fault of the gateway", extra={"request_id": life.id_text})
+        _log.exception("request failed because of a fault of the gateway", extra={"request_id": life.id_text})
         life.error = None
         fail(life, GatewayFault())
 

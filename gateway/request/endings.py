@@ -86,7 +86,7 @@ class Endings:
             try:
                 one.prepare()
             except Exception:  # one request's fault must not keep the others from it
-                _log.exception("a request could not get ready for its reply")
+                _log.exception("a request could not prepare its reply")
 
     def soon(self, do: Callable[[], None]) -> None:
         """Call a function at the end of this turn of the event loop."""

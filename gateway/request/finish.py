@@ -85,13 +85,13 @@ class Finish:
             self.conclude(life)
 
     def anyhow(self, life: RequestState) -> None:
-        """End a request whose end has failed: run every remaining step, even if one before it fails."""
+        """Finish a request after an error in its settlement: run every remaining step, even if an earlier one fails."""
         life.ended_ns = life.ended_ns or self._clock.monotonic_ns()
         for step in (self._price, self._charge, self._prepare, self._record, self.conclude):
             try:
                 step(life)
             except Exception:
-                _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
+                _log.exception("a request could not be completed", extra={"request_id": life.id_text})
 
     def _price(self, life: RequestState) -> None:
         last = life.last_attempt
@@ -266,7 +266,7 @@ async def _keep(life: RequestState, reply: Reply) -> None:
             await asyncio.shield(keeping)
     error = asyncio.CancelledError() if keeping.cancelled() else keeping.exception()
     if error is not None:
-        _log.error("an answer could not be kept", exc_info=error, extra={"request_id": life.id_text})
+        _log.error("an answer could not be cached", exc_info=error, extra={"request_id": life.id_text})
 
 
 def _public_error(life: RequestState, error: TollkeeperError) -> TollkeeperError:

@@ -15,8 +15,8 @@ from contracts.serving.routes import RouteSpec
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a key's policy changes: the reasoning effort sent to the model (`None`: as asked), and headers that say
-    so.
+    """Changes by a key's policy: the reasoning effort sent to the model (`None`: as requested), and headers that report
+    it.
     """
 
     reasoning_effort: ReasoningEffort | None = None
@@ -27,7 +27,7 @@ _UNBOUND: Final = Bounds()
 
 
 class Guard:
-    """Checks that are made before a model is called."""
+    """Checks whether a key may use a model for an operation, before the model is called."""
 
     def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
         """Return the model or route that a request names. Raise the same errors as `before`.

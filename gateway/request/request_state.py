@@ -1,4 +1,4 @@
-"""The state of one request from its arrival to its record: what it asks for, what it holds, what each stage found."""
+"""The state of one request from its arrival to its record: what it asks for, its resources, each stage's results."""
 
 import asyncio
 from abc import ABC, abstractmethod

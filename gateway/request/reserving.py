@@ -219,7 +219,7 @@ def expected_output(limit: int | None) -> int:
 
 
 def _shed_what_is_held(life: RequestState, now_ns: int) -> None:
-    """Refuse batch requests while an SLO in danger asks for it. Raise LimitExceeded.
+    """Refuse batch requests while an SLO at risk holds them back. Raise LimitExceeded.
 
     It is a limit and not a failure: a failure would count against the SLO, which could then never recover.
     """
@@ -229,7 +229,7 @@ def _shed_what_is_held(life: RequestState, now_ns: int) -> None:
     hold = hold_on(life.snapshot.holds, "shed_batch", who, now_ns)
     if hold is not None:
         raise LimitExceeded(
-            f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is in danger; "
+            f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is at risk; "
             f"try again in {RETRY_SECONDS:g} s, or ask in another class",
             code="batch_held",
             retry_after_seconds=RETRY_SECONDS,

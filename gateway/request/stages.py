@@ -1,4 +1,4 @@
-"""The components that a request passes through, and what it holds on its way."""
+"""The components that a request passes through, and the resources it holds."""
 
 from dataclasses import dataclass
 

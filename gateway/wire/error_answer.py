@@ -11,9 +11,9 @@ from gateway.wire.exchange import Exchange, Headers
 def send_error(
     exchange: Exchange, error: TollkeeperError, headers: Headers = (), shape: ErrorShape = OPENAI_ERRORS
 ) -> None:
-    """Answer with an error: as a body where nothing was sent yet, as the stream's last event where it had begun.
+    """Answer with an error: as a body if nothing was sent yet, as the stream's last event if it had begun.
 
-    A stream that ends by an error has no [DONE], so that no client takes it for complete.
+    A stream that ends with an error has no [DONE], so that no client takes it for complete.
     """
     if shape.of_request is not None:
         shape, more = shape.of_request(headers)
@@ -29,7 +29,7 @@ def send_error(
 
 
 def _retry_headers(error: TollkeeperError) -> Headers:
-    """Return when to come back: in whole seconds as HTTP has it, and in milliseconds for the SDKs that read them."""
+    """Return the retry headers: in whole seconds as in HTTP, and in milliseconds for the SDKs that read them."""
     found: Headers = ()
     wait = error.retry_after_seconds
     if wait is not None:

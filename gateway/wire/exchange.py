@@ -1,4 +1,4 @@
-"""One HTTP request and the means to answer it, as the rest of the gateway sees them."""
+"""One HTTP request and the means to answer it, as the rest of the gateway uses them."""
 
 import time
 from abc import ABC, abstractmethod
@@ -45,7 +45,9 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a batch's lines have one as well, and tests
 class Line(ABC):
-    """What an exchange needs of its connection: a class, whose methods machine code finds sooner than a protocol's."""
+    """What an exchange needs of its connection: a class, because compiled code calls its methods faster than a
+    protocol's.
+    """
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -53,7 +55,7 @@ class Line(ABC):
 
     @abstractmethod
     def writer(self) -> Callable[[bytes], object]:
-        """Return what sends bytes as `write` does, for less, to the one that stops when the client leaves."""
+        """Return a faster equivalent of `write`, for a caller that stops when the client disconnects."""
 
     @abstractmethod
     def finished(self, *, keep_alive: bool) -> None:
@@ -69,7 +71,7 @@ class Line(ABC):
 
 
 class RequestHead:
-    """What a request's head says. The content length among its headers may be another request's."""
+    """The head of a request. The content length among its headers may be another request's."""
 
     __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain", "authorization", "context")
 
@@ -101,7 +103,7 @@ class RequestHead:
         self.authorization = sent
 
     def traced(self, trace: bytes) -> "RequestHead":
-        """Return a head that says the same, but belongs to another trace by its `traceparent`, which is well-formed."""
+        """Return an equal head with another well-formed `traceparent`."""
         headers = {**self.headers, b"traceparent": trace}
         context = self.context.traced(read_trace(headers)) if self.is_plain else NO_CONTEXT
         return RequestHead(
@@ -111,7 +113,9 @@ class RequestHead:
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # lines of a batch are exchanges too
 class Exchange:
-    """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
+    """A complete request, and its answer: complete, or head, pieces and end. Writing after the client disconnected does
+    nothing.
+    """
 
     __slots__ = (
         "_is_finished",
@@ -169,7 +173,7 @@ class Exchange:
         return self._request_id
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
-        """Answer with a whole body and end the exchange. An id is added to headers that have none."""
+        """Answer with a complete body and end the exchange. An id is added to headers without one."""
         self.send_lines(status, content_type, body, header_lines(self._identified(headers)))
 
     def send_lines(self, status: int, content_type: bytes, body: bytes, lines: bytes) -> None:
@@ -182,16 +186,16 @@ class Exchange:
         self.finish()
 
     def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
-        """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing.
+        """Start an answer of unknown length. For HTTP/1.0 clients the connection's close ends it.
 
-        An id is added to headers that have none.
+        An id is added to headers without one.
         """
         self.start_lines(status, content_type, header_lines(self._identified(headers)))
 
     def start_lines(self, status: int, content_type: bytes, lines: bytes, first: bytes = b"") -> None:
-        """Begin an answer as `start` does, with headers that are lines already, each with its line end.
+        """Start an answer as `start` does, with headers that are lines already, each with its line end.
 
-        `first` is the answer's first piece, where it is at hand.
+        `first` is the answer's first piece, if available.
         """
         self.is_chunked = self.version == "1.1"
         if not self.is_chunked:
@@ -213,12 +217,12 @@ class Exchange:
         self.held_back += framed
 
     def send_held_back(self) -> None:
-        """Send what is held back now."""
+        """Send held-back data now."""
         if self.held_back:
             self._write(b"")
 
     def end(self, last: bytes = b"") -> None:
-        """End an answer begun with `start`, its last piece and the terminator in one write."""
+        """End an answer started with `start`: its last piece and the terminator in one write."""
         if self.is_chunked:
             self._write((self._framed(last) if last else b"") + b"0\r\n\r\n")
         elif last or self.held_back:
@@ -226,26 +230,26 @@ class Exchange:
         self.finish()
 
     def break_off(self) -> None:
-        """Close the connection without the answer's end, so that no client takes what it has for all of it."""
+        """Close the connection without the answer's end, so that no client takes it for complete."""
         self.close_after()
         self.finish()
 
     def finish(self) -> None:
-        """Hand the connection back. Happens once; further calls do nothing."""
+        """Return the connection. Further calls do nothing."""
         if not self._is_finished:
             self._is_finished = True
             self.line.finished(keep_alive=self._keep_alive)
 
     def close_after(self) -> None:
-        """Let this answer be the connection's last."""
+        """Close the connection after this answer."""
         self._keep_alive = False
 
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Register how to hold the producer back while the client is slow to read."""
+        """Register how to pause the producer while the client reads slowly."""
         self.line.hold(pause, resume)
 
     async def drained(self) -> None:
-        """Wait until the client has read enough for more to be produced."""
+        """Wait until the client has read enough to continue."""
         await self.line.drained()
 
     def _identified(self, headers: Headers) -> Headers:
@@ -274,7 +278,7 @@ class Serving(Protocol):
     """An answer that is under way: a task, or what does without one."""
 
     def cancel(self) -> object:
-        """End it: the client has left."""
+        """Cancel the exchange: the client has disconnected."""
 
 
 Handler = Callable[[Exchange], Serving | None]
@@ -293,9 +297,9 @@ def header_lines(headers: Headers) -> bytes:
 
 @lru_cache(maxsize=512)  # a gateway's models are few, and each answer names one
 def served_headers(model: str, version: str) -> Headers:
-    """Return the headers for a model and its version, either empty if it is not known.
+    """Return the headers for a model and its version, either empty if unknown.
 
-    The words are the target's: what could not stand in a header is left out.
+    The values are the target's: characters that are invalid in a header are removed.
     """
     stated = ((_MODEL, model), (_VERSION, version))
     return tuple((name, word.encode()) for name, word in stated if _may_stand(word))

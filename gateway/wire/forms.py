@@ -1,4 +1,4 @@
-"""Multipart forms (RFC 7578), by python-multipart's parser: their parts are handed on as they come."""
+"""Multipart forms (RFC 7578), parsed by python-multipart: their parts are passed on as they arrive."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _STEP_BYTES: Final = 1 << 18
 
 @dataclass(slots=True)
 class FormReader(ABC):
-    """Takes a form's parts: `begin`, `take` for each piece of the content, `end`."""
+    """Receives a form's parts: `begin`, `take` for each piece of the content, `end`."""
 
     has_ended: bool = False
     _header_name: bytearray = field(default_factory=bytearray)
@@ -29,7 +29,7 @@ class FormReader(ABC):
 
     @abstractmethod
     def take(self, data: bytes, start: int, end: int, at: int) -> None:
-        """Take a piece of a part, `data[start:end]`, which begins at a byte of the body."""
+        """Accept a piece of a part, `data[start:end]`; `at` is its position in the body."""
 
     @abstractmethod
     def end(self) -> None:
@@ -73,12 +73,12 @@ class FormReader(ABC):
         self.has_ended = True
 
     def move_to(self, at: int) -> None:
-        """Record where in the body the next piece begins."""
+        """Record the position in the body of the next piece."""
         self._at = at
 
 
 def read_form(content_type: str, body: bytes, reader: FormReader) -> None:
-    """Hand the parts of a form to a reader. Raises UnsupportedMediaType, MalformedBody, and what the reader raises."""
+    """Pass the parts of a form to a reader. Raises UnsupportedMediaType, MalformedBody, and the reader's errors."""
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary", b"")
     if len(boundary) > _MAX_BOUNDARY_BYTES:

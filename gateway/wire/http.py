@@ -61,9 +61,9 @@ _NO_PARSER: Final = httptools.HttpRequestParser(object())  # of connections that
 
 
 class HttpConnection(Line):
-    """One client connection. Requests on it are answered one after another, in order.
+    """One client connection. Its requests are answered one after another, in order.
 
-    An `asyncio.Protocol` in all but its base class, which would keep it from being compiled.
+    It implements `asyncio.Protocol` without the base class, which would prevent its compilation.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class HttpConnection(Line):
                 self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _check_body_headers(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse a body that comes in a form that is not read, or is too long."""
+        """Refuse a body whose encoding is not supported, or that is too long."""
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (coding.strip().lower() != b"chunked" or self._parser.get_http_version() != "1.1"):
             self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked', of HTTP/1.1"))
@@ -301,9 +301,7 @@ class HttpConnection(Line):
         self._take(head, body)
 
     def _take_like_last(self, data: bytes) -> bool:
-        """Remove and return a whole request that begins as the last one did, without parsing it; return whether it was
-        one.
-        """
+        """Accept a complete request that starts like the last one, without parsing it; return whether it was one."""
         head = self._like_last
         body = None if head is None or self._waiting else self._last_head.body_of(data)
         if head is None or body is None or len(body) > self._max_body_bytes:
@@ -335,7 +333,7 @@ class HttpConnection(Line):
             transport.write(data)
 
     def writer(self) -> Callable[[bytes], object]:
-        """Return what sends bytes as `write` does, for less, to the one that stops when the client leaves."""
+        """Return a faster equivalent of `write`, for a caller that stops when the client disconnects."""
         return self.write if self._transport is None else self._transport.write
 
     def finished(self, *, keep_alive: bool) -> None:
@@ -356,7 +354,7 @@ class HttpConnection(Line):
             self._go_on()
 
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Register the producer's brakes, and apply them where the client is already behind."""
+        """Register the producer's pause and resume functions, and pause it if the client is already behind."""
         self._pause, self._resume = pause, resume
         if self._is_write_paused:
             pause()
@@ -393,7 +391,7 @@ class HttpConnection(Line):
         self._deadline += seconds
 
     def check_deadline(self, now: float) -> None:
-        """Close a connection that is too slow to send, to read, or to come back."""
+        """Close a connection that is too slow to send, to read, or to send its next request."""
         if now < self._deadline or self._transport is None:
             return
         if self._is_write_paused:
@@ -417,7 +415,7 @@ class HttpConnection(Line):
             self._transport.close()
 
     def announce_close(self) -> None:
-        """Close after the answer in progress if its head, which says so, has not been sent yet."""
+        """Close after the answer in progress if its head, which announces this, has not been sent yet."""
         if self._current is not None and not self._current.is_started:
             self._current.close_after()
 
@@ -467,11 +465,13 @@ class HttpConnection(Line):
             self._task = task
 
     def _is_answering(self, exchange: Exchange) -> bool:
-        """Return whether it is in progress. Asked in a call, since the checker holds what was set to be so still."""
+        """Return whether it is in progress. A call, because the type checker would assume that the value just set is
+        unchanged.
+        """
         return self._current is exchange
 
     def _take_breath(self) -> None:
-        """Read on in the next turn of the event loop: a large body would else be read before others have theirs."""
+        """Continue reading in the next turn of the event loop: otherwise a large body would delay others."""
         if not self._has_breath and self._transport is not None and not self._transport.is_closing():
             self._has_breath = True
             self._transport.pause_reading()
@@ -483,7 +483,7 @@ class HttpConnection(Line):
             self._transport.resume_reading()
 
     def _hold_body(self, arriving: int) -> None:
-        """Count what this connection holds of large bodies: of one that is arriving, and of requests not answered."""
+        """Count the large bodies that this connection holds: an arriving one, and those of unanswered requests."""
         held = arriving if arriving > LARGE_BODY_BYTES else 0
         for exchange in self._waiting:
             if len(exchange.body) > LARGE_BODY_BYTES:
@@ -501,10 +501,10 @@ class HttpConnection(Line):
         raise refusal  # out of the parser's callback; it comes back as HttpParserError in data_received
 
     def _refuse(self, error: TollkeeperError) -> None:
-        """Answer a request that cannot be read and close, because nobody knows where the next one would begin.
+        """Answer an unreadable request and close, because the start of the next one is unknown.
 
-        What still arrives is thrown away for a moment: closing at once would make the client's system discard
-        our answer unread (RFC 9112, section 9.6).
+        Data that still arrives is discarded for a moment: closing at once would make the client's system discard our
+        answer unread (RFC 9112, section 9.6).
         """
         self._refusal = None
         self._is_closing = True

@@ -20,7 +20,7 @@ ONLY_ONCE: Final = {
 
 
 class Buffered:
-    """How many bytes of large bodies all connections hold, from their arrival to the end of their answers."""
+    """The bytes of large bodies that all connections hold, from their arrival to the end of their answers."""
 
     __slots__ = ("size",)
 
@@ -30,7 +30,7 @@ class Buffered:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one connection may ask of us. Sizes in bytes, times in seconds. `hosts`: `None` allows every name."""
+    """Limits of one connection. Sizes in bytes, times in seconds. `hosts`: `None` allows every name."""
 
     header_bytes: int = HEADER_BYTES
     header_count: int = HEADER_COUNT

@@ -1,7 +1,7 @@
-"""Large bodies: parsed in a thread, after a count of what they hold, so that no other request waits for them.
+"""Large bodies: parsed in a thread, after counting their values, so that no other request waits for them.
 
-Parsing holds the interpreter until it ends. How long that takes depends on the number of JSON values rather than on
-the bytes: a body of images has few, a million tiny messages would hold up every other request for a second.
+Parsing holds the interpreter lock until it ends. Its duration depends on the number of JSON values rather than on the
+bytes: a body of images has few values, a million tiny messages would delay every other request by a second.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ def check_body(body: bytes, most_fields: int) -> None:
 
 
 def _is_within(body: bytes, most_fields: int, most_items: int) -> bool:
-    """Return whether a body is within the bounds even if all that looks like a value is one."""
+    """Return whether a body is within the bounds even if everything that looks like a value is one."""
     fields = items = 0
     for start in range(0, len(body), 1 << 20):
         end = start + (1 << 20)

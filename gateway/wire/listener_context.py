@@ -9,7 +9,7 @@ from backends.network.tls import LiveContext, TlsFiles, server_context
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The listener's files. Where authorities are named, clients must show a certificate signed by one of them."""
+    """The listener's files. If authorities are named, clients must present a certificate signed by one of them."""
 
     files: TlsFiles
     handshake_seconds: float = 10.0

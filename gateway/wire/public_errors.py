@@ -58,10 +58,10 @@ def public_error(
     body: bytes = b"",
     targets: Iterable[TargetSpec] = (),
 ) -> TollkeeperError:
-    """Return the error as its caller may see it, itself if there is nothing to hide.
+    """Return the error as its caller may see it; unchanged if there is nothing to hide.
 
-    `model` is the name that was asked for. `body` is the request: what stands there the caller knows already.
-    `targets` are those that were called: a message may be one of theirs.
+    `model` is the requested name. `body` is the request: its content is known to the caller. `targets` are those that
+    were called: a message may come from one of them.
     """
     message = _message(error, model, request_id, body, tuple(targets))
     if message == error.message:

@@ -55,9 +55,9 @@ class SecureConnection(HttpConnection):
 
     @property
     def is_busy(self) -> bool:
-        """Return whether an answer is in progress, or not yet wholly sent.
+        """Return whether an answer is in progress, or not yet completely sent.
 
-        What the TLS layer has handed on shows in no buffer of its own: a connection that closes has a moment for it.
+        Data that the TLS layer has passed on is in no visible buffer: a closing connection gets a moment for it.
         """
         if super().is_busy:
             return True
@@ -74,7 +74,7 @@ class SecureConnection(HttpConnection):
 class SecureServer:
     """Listening sockets whose connections count from the moment they are accepted.
 
-    `loop.create_server` would tell of a connection only after its handshake, and never of its address before.
+    `loop.create_server` would report a connection only after its handshake, and never its address before.
     """
 
     def __init__(self, sockets: list[socket.socket], accept: Callable[[socket.socket, str], None]) -> None:
@@ -112,7 +112,7 @@ class SecureServer:
 
 
 class Handshake:
-    """A connection before TLS: it has its place among all connections, and counts as idle."""
+    """A connection before TLS: it counts among all connections, as an idle one."""
 
     def __init__(
         self, context: ListenerContext, limits: HttpLimits, table: ConnectionTable, among: "set[Handshake]"
@@ -128,7 +128,7 @@ class Handshake:
 
     @property
     def idle_since(self) -> float | None:
-        """Return when it began."""
+        """Return when it started."""
         return self._began
 
     def give_way(self) -> None:
@@ -137,7 +137,7 @@ class Handshake:
             self._task.cancel()
 
     def begin(self, accepted: socket.socket, address: str, make: Callable[["Handshake"], SecureConnection]) -> None:
-        """Shake hands, if there is room for the connection."""
+        """Perform the handshake, if there is room for the connection."""
         if not self._table.admit(self, address, self._began):
             self.is_probe = self._table.admit_probe(self, address, self._began)
             if not self.is_probe:

@@ -50,9 +50,9 @@ class HttpServer:
     async def start(
         self, host: str, port: int, *, shares_port: bool = False, port_setting: str = "TOLLKEEPER_GATEWAY_PORT"
     ) -> None:
-        """Bind and listen. Raises ConfigurationError if the port cannot be had.
+        """Bind and listen. Raises ConfigurationError if the port is not available.
 
-        `shares_port`: other processes of the same user listen on it too, and the kernel spreads connections.
+        `shares_port`: other processes of the same user listen on it too, and the kernel distributes connections.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -69,7 +69,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Return the port bound, which differs from the one asked for where that was 0."""
+        """Return the bound port, which differs from the requested one if that was 0."""
         assert self._server is not None
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
@@ -84,8 +84,8 @@ class HttpServer:
     ) -> None:
         """Let answers in progress finish within the drain time, then end the rest with the error `shutdown`.
 
-        The port stays open for `notice_seconds`, `None`: until no answer is in progress. What arrives meanwhile is for
-        the handler to refuse. `hurry` ends both times at once.
+        The port stays open for `notice_seconds`, `None`: until no answer is in progress. The handler refuses requests
+        that arrive meanwhile. `hurry` ends both times at once.
         """
         if self._server is None:
             return

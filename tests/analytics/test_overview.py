@@ -19,9 +19,10 @@ from analytics.volume import Volume
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps, unpack_gaps
-from contracts.metering.usage import Usage
+from contracts.metering.usage import CACHE_READ_LEAVES, Usage
 from contracts.pricing.price_state import price_state
 from contracts.recording.records import Outcome, RequestRecord
+from tests.analytics.cost.records import usages
 
 Record = Callable[[Sequence[RequestRecord]], None]
 
@@ -48,19 +49,6 @@ def request(moment: datetime, tenant: str = "acme", model: str = "llama", **fiel
         **fields,
     }
     return RequestRecord(**values)  # type: ignore[arg-type]  # the tests name fields by keyword
-
-
-usages = st.one_of(
-    st.just(Usage()),
-    st.builds(
-        Usage,
-        input_text=st.integers(0, 10**6),
-        cache_read_text=st.none() | st.integers(0, 10**5),
-        cache_write_5m=st.none() | st.integers(0, 10**5),
-        output_text=st.integers(0, 10**5),
-        output_reasoning=st.none() | st.integers(0, 10**5),
-    ),
-)
 
 
 @st.composite
@@ -90,6 +78,10 @@ def expected_quantiles(values: Sequence[int]) -> Quantiles | None:
     return Quantiles(len(ordered), p50, p95, p99)
 
 
+def _cached(record: RequestRecord) -> int:
+    return sum(getattr(record.usage, leaf) or 0 for leaf in CACHE_READ_LEAVES)
+
+
 def expected_volume(records: Sequence[RequestRecord]) -> Volume:
     admitted = [record for record in records if record.outcome != "rejected"]
     unknown, unpriced, failed = (
@@ -106,7 +98,7 @@ def expected_volume(records: Sequence[RequestRecord]) -> Volume:
         cancelled=sum(record.outcome == "cancelled" for record in records),
         streamed=sum(record.stream for record in records),
         input_tokens=sum(record.usage.input_tokens or 0 for record in records) if used else None,
-        cached_input_tokens=sum(record.usage.cache_read_text or 0 for record in records) if used else None,
+        cached_input_tokens=sum(map(_cached, records)) if used else None,
         output_tokens=sum(record.usage.output_tokens or 0 for record in records) if used else None,
         cost_usd=cost if priced else None,
         unpriced_requests=len(unpriced),

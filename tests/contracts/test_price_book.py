@@ -155,7 +155,7 @@ def test_the_advice_of_an_overlap_can_be_followed():
     with pytest.raises(ConfigurationError, match="end the first with valid_to <= 2027-01-01"):
         PriceBook([dated("one", YEAR_2026), dated("two", YEAR_2027)])
     PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2027)])
-    with pytest.raises(ConfigurationError, match="both begin at 2026-01-01.*remove one of them or let it begin later"):
+    with pytest.raises(ConfigurationError, match="both start at 2026-01-01.*remove one of them or let it start later"):
         PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2026)])
     PriceBook([dated("one", YEAR_2026, YEAR_2027), dated("two", YEAR_2027)])
 

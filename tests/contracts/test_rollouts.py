@@ -67,7 +67,7 @@ def test_a_conversation_is_drawn_as_one_else_its_user_else_its_key() -> None:
         ({"steps": [{"percent": 101}]}, "percent of a step must be 0.01 to 100"),
         ({"steps": [{"percent": 9}, {"percent": 5}]}, "each step must have more"),
         ({"steps": [{"percent": 5, "min_requests": -1}]}, "min_requests"),
-        ({"steps": []}, "needs steps, or a shadow"),
+        ({"steps": []}, "needs steps, a shadow, or both"),
         ({"steps": [], "shadow": {"percent": 1, "max_usd_per_day": "1"}, "promotes": True}, "promotes has no effect"),
         ({"shadow": {"percent": 1}}, "max_usd_per_day"),
         ({"shadow": {"percent": 1, "max_usd_per_day": "0"}}, "above 0"),

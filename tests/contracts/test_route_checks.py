@@ -90,7 +90,7 @@ def test_routes_that_lead_to_one_at_fault_are_left_out_with_it():
 def test_a_chain_of_routes_has_an_end():
     chain = {f"r{n}": leads(f"r{n + 1}") for n in range(MAX_DEPTH)} | {f"r{MAX_DEPTH}": M}
     [fault] = find_faults(serving(**chain))
-    assert fault.route == "r0" and f"{MAX_DEPTH} routes is the most" in fault.message
+    assert fault.route == "r0" and f"the maximum is {MAX_DEPTH} routes" in fault.message
 
 
 def test_a_route_comes_to_so_many_models_and_no_more():

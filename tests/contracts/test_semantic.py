@@ -62,7 +62,9 @@ def test_examples_are_bounded():
     most = {"intents": [{"name": "a", "utterances": [f"x{number}" for number in range(MAX_EXAMPLES)]}]}
     assert semantic_spec(most) is not None
     more = most | {"others": ["y"]}
-    with pytest.raises(ConfigurationError, match=f"has {MAX_EXAMPLES + 1} examples; a route may have {MAX_EXAMPLES}"):
+    with pytest.raises(
+        ConfigurationError, match=f"has {MAX_EXAMPLES + 1} examples; the maximum of a route is {MAX_EXAMPLES}"
+    ):
         semantic_spec(more)
 
 

@@ -21,6 +21,7 @@ from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
+from tests.dashboard.drawn_page import cells, drawn
 
 NOW = datetime.now(UTC)
 LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
@@ -58,36 +59,8 @@ def books(
     database.close()
 
 
-def books_page() -> None:
-    """What Streamlit runs for the page."""
-    import os
-    from datetime import UTC, datetime
-
-    import streamlit
-
-    from analytics.reach import EVERYTHING, Reach
-    from contracts.control import Role
-    from dashboard.filters import read_filters
-    from dashboard.frame import visit_of
-    from dashboard.viewer import Viewer
-    from dashboard.views.books import BOOKS
-
-    whose = os.environ.get("TEST_REACH")
-    viewer = Viewer("tester", Role.FINANCE, Reach(whose, None) if whose else EVERYTHING)
-    BOOKS.draw(visit_of(BOOKS, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
-
-
 def page(**address: str) -> AppTest:
-    app = AppTest.from_function(books_page, default_timeout=30)
-    for name, value in address.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def cells(app: AppTest) -> str:
-    return " ".join(table.value.to_csv() for table in app.dataframe)
+    return drawn("dashboard.views.books", "BOOKS", address)
 
 
 def test_months_documents_and_corrections_stand_there_in_plain_words(books: dict[str, str]) -> None:

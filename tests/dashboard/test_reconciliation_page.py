@@ -21,6 +21,7 @@ from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
+from tests.dashboard.drawn_page import cells, drawn
 
 DAY = datetime(2044, 5, 6, tzinfo=UTC)
 MONTH = "2044-05"
@@ -57,36 +58,8 @@ def provider(store: Any, tmp_path: Path, migrated_sqlite: Path, monkeypatch: pyt
     database.close()
 
 
-def reconciliation_page() -> None:
-    """What Streamlit runs for the page."""
-    import os
-    from datetime import UTC, datetime
-
-    import streamlit
-
-    from analytics.reach import EVERYTHING, Reach
-    from contracts.control import Role
-    from dashboard.filters import read_filters
-    from dashboard.frame import visit_of
-    from dashboard.viewer import Viewer
-    from dashboard.views.reconciliation import RECONCILIATION as PAGE
-
-    whose = os.environ.get("TEST_REACH")
-    viewer = Viewer("tester", Role.FINANCE, Reach(whose, None) if whose else EVERYTHING)
-    PAGE.draw(visit_of(PAGE, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
-
-
-def shown(**parameters: str) -> AppTest:
-    app = AppTest.from_function(reconciliation_page, default_timeout=30)
-    for name, value in parameters.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception, app.exception
-    return app
-
-
-def cells(app: AppTest) -> str:
-    return " ".join(table.value.to_csv() for table in app.dataframe)
+def shown(**address: str) -> AppTest:
+    return drawn("dashboard.views.reconciliation", "RECONCILIATION", address)
 
 
 def test_a_month_has_its_sums_causes_and_differences(provider: str) -> None:

@@ -57,4 +57,4 @@ async def test_an_answer_that_cannot_be_kept_is_answered_and_recorded(gateway, m
     monkeypatch.setattr(ResponseReply, "keep", broken)
     answer = await gateway.ask(response_request(gateway))
     assert answer.status == 200 and answer.json["status"] == "completed"
-    assert len(gateway.requests()) == 1 and "an answer could not be kept" in caplog.text
+    assert len(gateway.requests()) == 1 and "an answer could not be cached" in caplog.text

@@ -186,7 +186,9 @@ def test_a_full_disk_leaves_what_was_kept_and_the_next_is_written_when_there_is_
         with no_file_beyond(200):
             kept.seen()
         assert revision() == 1
-    assert [each.message for each in caplog.records].count("snapshot not kept") == 1, "once, not at each try"
+    assert [each.message for each in caplog.records].count("snapshot cannot be stored on disk") == 1, (
+        "once, not at each try"
+    )
     assert {path.name for path in (tmp_path / "snapshot").iterdir()} == {"configuration", "seen"}, "no draft is left"
     now[0] += 6
     kept.seen()

@@ -51,37 +51,34 @@ def open_entries(tmp_path) -> int:
         table.close()
 
 
-@pytest.mark.parametrize(
-    ("headers", "streamed"),
-    [
-        ("", False),
-        ("", True),
-        ("x-tollkeeper-tags: job=7", True),
-        ("traceparent: 00-" + "a" * 32 + "-" + "b" * 16 + "-01", False),
-    ],
-)
-async def test_what_was_with_a_model_server_has_a_record_after_the_next_start(
-    start, kit, upstream, tmp_path, headers, streamed
-):
+async def test_what_was_with_a_model_server_has_a_record_after_the_next_start(start, kit, upstream, tmp_path):
     upstream.always(upstream.STALL)
     gateway = await start(kit.configuration(("m", [kit.http_target(upstream.url)])))
-    connection = await ask(kit, gateway.port, until=b"", headers=headers, model="m", stream=streamed, max_tokens=99)
-    async with asyncio.timeout(20):
-        while not upstream.requests:
-            await asyncio.sleep(0.02)
+    trace = "traceparent: 00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    asked = [("", False), ("", True), ("x-tollkeeper-tags: job=7", True), (trace, False)]
+    connections = []
+    for number, (headers, streamed) in enumerate(asked, start=1):
+        fields = {"model": "m", "stream": streamed, "max_tokens": 90 + number}
+        connections.append(await ask(kit, gateway.port, until=b"", headers=headers, **fields))
+        async with asyncio.timeout(20):
+            while len(upstream.requests) < number:
+                await asyncio.sleep(0.02)
     gateway.kill()
-    close(connection)
+    close(*connections)
     await gateway.start()
     await gateway.stop()
-    [found] = gateway.records()
-    assert found.request_id.hex() == upstream.requests[0].headers["x-request-id"].replace("-", "")
-    assert (found.outcome, found.error_code, found.stream, found.max_tokens) == ("error", "lost_in_crash", streamed, 99)
-    who = found.who
-    assert (who.tenant, who.team, who.project, who.key_id) == ("acme", "core", "apollo", "key_1")
-    assert who.tags == ({"job": "7"} if "tags" in headers else {})
-    assert found.trace_id == (b"\xaa" * 16 if "trace" in headers else b"")
-    assert (found.model, found.pool, found.replica, found.provider) == ("m", "m", "u1", "openai_http")
-    assert found.cost_pico_usd and found.count_method == "estimate"
+    records = {record.request_id.hex(): record for record in gateway.records()}
+    assert len(records) == len(gateway.records()) == len(asked)
+    for number, (headers, streamed) in enumerate(asked, start=1):
+        found = records[upstream.requests[number - 1].headers["x-request-id"].replace("-", "")]
+        assert (found.outcome, found.error_code, found.stream) == ("error", "lost_in_crash", streamed)
+        assert found.max_tokens == 90 + number
+        who = found.who
+        assert (who.tenant, who.team, who.project, who.key_id) == ("acme", "core", "apollo", "key_1")
+        assert who.tags == ({"job": "7"} if "tags" in headers else {})
+        assert found.trace_id == (b"\xaa" * 16 if "trace" in headers else b"")
+        assert (found.model, found.pool, found.replica, found.provider) == ("m", "m", "u1", "openai_http")
+        assert found.cost_pico_usd and found.count_method == "estimate"
     assert open_entries(tmp_path) == 0
 
 

@@ -226,7 +226,7 @@ def test_labels_that_are_too_long_leave_no_entry_and_do_no_harm(directory, caplo
     slot = process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, 1, 0, bytes(1 << 15))
     process.sent.end(slot)
     assert process.sent.open_entries == 0
-    assert "a request in progress cannot be written down" in caplog.text
+    assert "a request in progress cannot be stored" in caplog.text
     process.die()
 
 
@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_opened_is_logged_and_nothing_is_kept(directory, c
     process.sent.end(begin(process, 1))
     process.sent.note_progress()
     assert process.recover() == 0
-    assert "requests in progress cannot be written down" in caplog.text
+    assert "requests in progress cannot be stored" in caplog.text
     process.die()
 
 

@@ -51,7 +51,7 @@ async def test_batches_are_served_before_refused_while_and_served_after_an_objec
     for headers in (night(), {"X-Tollkeeper-Priority": "batch"}):
         answer = await gateway.chat(headers=headers)
         assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (429, "batch_held", "30")
-        assert "objective 'chat-ttft' is in danger" in answer.error["message"]
+        assert "objective 'chat-ttft' is at risk" in answer.error["message"]
     streamed = await gateway.chat(headers=night(), stream=True)
     assert streamed.status == 429
     assert (await gateway.chat()).status == 200, "other classes go on"
@@ -84,7 +84,7 @@ async def test_a_frozen_canary_takes_nothing_until_the_hold_ends(start):
     hold(gateway, spec("up", "freeze_canaries"))
     assert await served() == {"scripted-1"}
     decision = json.loads(gateway.requests()[-1].route_decision)["route"]
-    assert decision["skipped"] == {"canary": "frozen while objective 'up' is in danger"}
+    assert decision["skipped"] == {"canary": "frozen while objective 'up' is at risk"}
     hold(gateway, spec("up", "freeze_canaries", model="scripted-1"))
     assert await served() == {"scripted-1"}, "an objective names the model that is served, not the canary's"
     for elsewhere in ({"model": "scripted-3"}, {"route": "other"}, {"until_ns": 1}):

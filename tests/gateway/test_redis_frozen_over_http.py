@@ -68,7 +68,7 @@ async def test_requests_are_served_from_the_lease_and_the_gateway_is_ready_and_d
     assert (status, body["status"], body["problems"]) == (200, "ready", [])
     assert "counters_away" in body["degraded"] and body["counters"]["leases_used_up"] == []
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "shared counters are away"
+        "shared counters are unreachable"
     ]
     redis.go_on()
 
@@ -98,7 +98,7 @@ async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is
     assert (status, body["problems"]) == (200, [])
     assert b"tollkeeper_budget_leases_used_up 0" in (await page(gateway, "/metrics")).body
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "shared counters are away",
+        "shared counters are unreachable",
         "leases on budgets are used up",
         "shared counters are back",
     ]

@@ -67,7 +67,7 @@ _LOOKING = ast.Compare | ast.Call | ast.Subscript
 
 def looks(source: str, *, is_test: bool = False) -> Iterator[tuple[str, int, str]]:
     """Yield the function, line and code of each place that looks into an error's text."""
-    readers = [_Reader(node) for node in ast.walk(ast.parse(source)) if isinstance(node, _Function)]
+    readers = [_Reader(function, own) for function, own in _functions(ast.parse(source))]
     _find_texts(readers)
     for reader in readers:
         if is_test and reader.name.startswith("test_"):
@@ -79,13 +79,20 @@ def looks(source: str, *, is_test: bool = False) -> Iterator[tuple[str, int, str
                 yield reader.name, node.lineno, ast.unparse(node)
 
 
-def _own(function: _Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of functions inside of it."""
-    waiting: list[ast.AST] = [*function.body]
+def _functions(tree: ast.AST) -> list[tuple[_Function, list[ast.AST]]]:
+    """Return each function with its nodes, without those of functions inside of it."""
+    found: list[tuple[_Function, list[ast.AST]]] = []
+    waiting: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, _Function)]
+        node, own = waiting.pop()
+        for one in node.body if isinstance(node, _Function) else ast.iter_child_nodes(node):
+            if isinstance(one, _Function):
+                found.append((one, []))
+                waiting.append(found[-1])
+            else:
+                own.append(one)
+                waiting.append((one, own))
+    return found
 
 
 def _find_texts(readers: list["_Reader"]) -> None:
@@ -122,17 +129,15 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 class _Reader:
     """Finds what in one function is an error, an error's text, and a look into it."""
 
-    def __init__(self, function: _Function) -> None:
+    def __init__(self, function: _Function, own: list[ast.AST]) -> None:
         self.name = function.name
-        self.own = [*_own(function)]
+        self.own = own
         self.passing = [node for node in self.own if isinstance(node, ast.Assign | ast.NamedExpr | ast.Call)]
         self.texts: set[str] = set()  # names that hold an error's text
         self.parameters = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         self._errors = {one.arg for one in arguments if one.annotation is not None and _is_error_type(one.annotation)}
-        self._errors |= {
-            node.name for node in ast.walk(function) if isinstance(node, ast.ExceptHandler) and node.name is not None
-        }
+        self._errors |= {node.name for node in self.own if isinstance(node, ast.ExceptHandler) and node.name}
 
     def is_error(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name):

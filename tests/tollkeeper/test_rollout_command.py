@@ -79,7 +79,7 @@ def test_what_is_refused_is_one_line_and_status_2(run, tmp_path) -> None:
     odd = tmp_path / "odd.yaml"
     odd.write_text("- 1")
     for arguments, words in (
-        (("create", "try", "--route", "gone", "--incumbent", DEMO, "--candidate", "new"), "which is not there"),
+        (("create", "try", "--route", "gone", "--incumbent", DEMO, "--candidate", "new"), "which does not exist"),
         (("create", "try", str(tmp_path / "gone.yaml"), *about), "cannot be read"),
         (("create", "try", str(odd), *about), "must hold fields with values"),
         (("promote", "gone"), "rollout 'gone' does not exist"),

@@ -36,8 +36,13 @@ def installation(other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         if name.startswith("TOLLKEEPER_"):
             monkeypatch.setenv(name, value)
     monkeypatch.setenv("TOLLKEEPER_DATABASE_URL", f"sqlite:///{tmp_path / 'control.db'}")
-    fill(other_store)
     return other_store
+
+
+@pytest.fixture
+def filled(installation: Any) -> Any:
+    fill(installation)
+    return installation
 
 
 def rebuild(*arguments: str) -> Result:
@@ -46,33 +51,33 @@ def rebuild(*arguments: str) -> Result:
 
 @pytest.mark.parametrize("rollup", ["requests_hour", "latency_day", "distinct_values", "indicators_minute"])
 def test_a_damaged_rollup_is_shown_then_repaired_and_then_sound(
-    installation: Any, rollup: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    filled: Any, rollup: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    client = installation.client()
+    client = filled.client()
     client.command(DAMAGED[rollup])
     shown = rebuild(rollup, "--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "partition " in shown.output
     assert "not applied" in shown.output
-    _, before = check(installation, monkeypatch, tmp_path)
+    _, before = check(filled, monkeypatch, tmp_path)
     assert rollup in [finding["where"] for finding in before["findings"]], "a dry run changes nothing"
     done = rebuild(rollup, "--yes")
     assert done.exit_code == 0, done.output
     assert f"rebuilt {rollup} from " in done.output
-    _, between = check(installation, monkeypatch, tmp_path)
+    _, between = check(filled, monkeypatch, tmp_path)
     derived = re.findall(r"\w+", done.output.partition("made of it, rebuild them next:")[2])
     assert {finding["where"] for finding in between["findings"]} <= set(derived), "they took the damage too"
     for name in derived:
         assert rebuild(name, "--yes").exit_code == 0
-    status, after = check(installation, monkeypatch, tmp_path)
+    status, after = check(filled, monkeypatch, tmp_path)
     assert (status, after["findings"]) == (0, [])
     again = rebuild(rollup, "--yes")
     assert "nothing to correct" in again.output
     client.close()
 
 
-def test_what_a_rebuild_would_change_is_told_in_figures(installation: Any) -> None:
-    client = installation.client()
+def test_what_a_rebuild_would_change_is_told_in_figures(filled: Any) -> None:
+    client = filled.client()
     client.command(DAMAGED["tenant_cost_day"])
     (row,) = client.query("SELECT sum(requests) AS n FROM tenant_cost_day")
     (change,) = json.loads(rebuild("tenant_cost_day", "--json").stdout)["changes"]
@@ -83,13 +88,13 @@ def test_what_a_rebuild_would_change_is_told_in_figures(installation: Any) -> No
 
 @pytest.mark.drill
 def test_rebuilds_beside_inserts_lose_and_double_nothing(
-    installation: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    filled: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    turns, ended, inserted = StoreTurns(installation.data), threading.Event(), 0
+    turns, ended, inserted = StoreTurns(filled.data), threading.Event(), 0
 
     def insert() -> None:
         nonlocal inserted
-        writer = installation.client()
+        writer = filled.client()
         while not ended.is_set():
             rows = arrow_batch(REQUESTS, [request(100 + inserted), request(400 + inserted)])
             with turns.turn() as settle:
@@ -98,7 +103,7 @@ def test_rebuilds_beside_inserts_lose_and_double_nothing(
             inserted += 1
         writer.close()
 
-    client = installation.client()
+    client = filled.client()
     thread = threading.Thread(target=insert)
     thread.start()
     try:
@@ -116,13 +121,13 @@ def test_rebuilds_beside_inserts_lose_and_double_nothing(
         assert rebuild(rollup, "--yes").exit_code == 0
     for table in FILLED_BY_REQUESTS:
         assert client.query(f"SELECT sum(requests) AS n FROM {table}") == [{"n": 7 + 2 * inserted}], table
-    _, found = check(installation, monkeypatch, tmp_path)
+    _, found = check(filled, monkeypatch, tmp_path)
     assert [finding for finding in found["findings"] if finding["kind"] == "rollup_differs"] == []
     client.close()
 
 
-def test_rows_whose_base_was_deleted_by_a_tenants_retention_stay(installation: Any) -> None:
-    client = installation.client()
+def test_rows_whose_base_was_deleted_by_a_tenants_retention_stay(filled: Any) -> None:
+    client = filled.client()
     client.command(
         "INSERT INTO retention (table_name, tenant, keep_seconds, deleted_before) VALUES "
         "('requests', 'gone', 86400, now() - INTERVAL 1 DAY)"
@@ -137,19 +142,19 @@ def test_rows_whose_base_was_deleted_by_a_tenants_retention_stay(installation: A
     client.close()
 
 
-def test_a_rebuild_is_refused_while_a_batch_is_in_doubt(installation: Any) -> None:
-    client = installation.client()
+def test_a_rebuild_is_refused_while_a_batch_is_in_doubt(filled: Any) -> None:
+    client = filled.client()
     client.command(DAMAGED["requests_hour"])
     plan = rebuild("requests_hour", "--dry-run")
     assert plan.exit_code == 0
-    with StoreTurns(installation.data).turn():  # not settled
+    with StoreTurns(filled.data).turn():  # not settled
         pass
     try:
         refused = rebuild("requests_hour", "--yes")
         assert refused.exit_code == 2
         assert "ended in the middle of a batch" in refused.output
     finally:
-        with StoreTurns(installation.data).turn() as settle:
+        with StoreTurns(filled.data).turn() as settle:
             settle()
     client.close()
 

@@ -59,7 +59,7 @@ def gate_command(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Require that whole confidence intervals keep the bounds.")
+        bool, typer.Option("--strict", help="Require that whole confidence intervals lie within the bounds.")
     ] = False,
     by_words: Annotated[bool, typer.Option("--by-words", help="Compare texts by words instead of embeddings.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens, if the prompt sets none.")] = 256,

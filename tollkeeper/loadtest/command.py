@@ -51,7 +51,7 @@ def loadtest_command(
     model: ModelName = "",
     slo_ttft_ms: Annotated[float, typer.Option(help="SLO: maximum time to the first token, in ms.")] = 1000.0,
     slo_inter_token_ms: Annotated[float, typer.Option(help="SLO: maximum mean inter-token latency, in ms.")] = 100.0,
-    attainment: Annotated[float, typer.Option(help="Share of answers that must keep both bounds, 0 to 1.")] = 0.9,
+    attainment: Annotated[float, typer.Option(help="Share of answers that must meet both bounds, 0 to 1.")] = 0.9,
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt length in tokens.")] = 256,
     output_tokens: Annotated[int, typer.Option(min=1, help="Answer length in tokens.")] = 64,
     trace: Annotated[
@@ -70,7 +70,7 @@ def loadtest_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Find the highest request rate that keeps the SLO; report goodput and cost there. Status 1 if none was found.
+    """Find the highest request rate that meets the SLO; report goodput and cost there. Status 1 if none was found.
 
     Requests arrive as a Poisson process with a fixed seed, regardless of how long answers take. Each rate has its own
     run id in the store: the run id, a hyphen and the step's number.

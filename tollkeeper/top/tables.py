@@ -66,12 +66,12 @@ def tables(found: Picture, spend: Sequence[TenantSpend] | None, spend_missing: s
 
 
 def rate(value: float) -> str:
-    """Write a rate: two figures where it is small, whole where it is large."""
+    """Format a rate: no decimals from 100 on, one from 1 on, two below."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Write a time in the unit that it is read in."""
+    """Format a duration in seconds, as seconds or milliseconds."""
     if seconds is None:
         return UNKNOWN
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"

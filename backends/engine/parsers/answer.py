@@ -1,4 +1,4 @@
-"""One choice's answer as it comes: reasoning, then text and tool calls."""
+"""One choice's answer while it is generated: reasoning, then text and tool calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """What became certain. `tool_calls` is JSON in OpenAI's streaming shape, each call whole in one entry; or empty."""
+    """The part that is certain. `tool_calls` is JSON in OpenAI's streaming format, each call complete in one entry; or
+    empty.
+    """
 
     content: str = ""
     reasoning: str = ""
@@ -33,7 +35,7 @@ class AnswerPiece:
 
 
 class AnswerParser:
-    """Follows one choice. Tokens are only counted: what belongs to which step stays as the engine says."""
+    """Parses one choice. Tokens are only counted: the engine says which step they belong to."""
 
     def __init__(
         self, request_id: bytes, choice: int, reasoning: ReasoningParser | None, tools: ToolCallParser | None
@@ -45,7 +47,7 @@ class AnswerParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of reasoning tokens; `None` if reasoning is not parsed."""
         return None if self._reasoning is None else self._reasoning.tokens
 
     def push(self, text: str, lengths: Sequence[int] = (), *, is_given: bool = False) -> AnswerPiece:
@@ -60,7 +62,7 @@ class AnswerParser:
         return self._piece(told.reasoning, self._told_apart(told.content))
 
     def finish(self) -> AnswerPiece:
-        """Return what is held back, at the end."""
+        """Return the held-back rest at the end."""
         reasoning, content = "", ""
         if self._reasoning is not None:
             told = self._reasoning.finish()

@@ -33,7 +33,7 @@ _LLAMA3_SIGNS: Final = (llama3_json.TAG, '{"name": function name, "parameters":'
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """What to look for in one model's answers; `None` is not looked for."""
+    """What to parse in one model's answers; `None` is not parsed."""
 
     reasoning: ReasoningTags | None = None
     tools: ToolFormat | None = None
@@ -55,7 +55,7 @@ class AnswerFormat:
         return AnswerParser(submit.request_id, choice, reasoning, tools)
 
     def markers(self, submit: Submit) -> frozenset[str]:
-        """Return the tags to look for. Where one is a special token, its text is part of the answer's."""
+        """Return the tags to find. If one is a special token, its text is part of the answer."""
         found: set[str] = set()
         if self._looks_for_reasoning(submit) and self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
@@ -64,7 +64,7 @@ class AnswerFormat:
         return frozenset(found)
 
     def grammar(self, submit: Submit) -> Grammar | None:
-        """Return what the output must match: what was stated, or a call that must be made. Raises InvalidRequest."""
+        """Return the output constraint: the stated one, or a forced call. Raises InvalidRequest."""
         if not submit.tool_choice:
             return submit.grammar
         if submit.grammar is not None:

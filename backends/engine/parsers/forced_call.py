@@ -1,4 +1,4 @@
-"""A tool call that must be made, as a grammar of the form in which the model writes calls."""
+"""A forced tool call, as a grammar of the model's call format."""
 
 import json
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ class _State(Enum):
 
 
 class HermesParser:
-    """Follows one choice. A call is given out when its object is whole and valid; before, it could be text yet."""
+    """Parses one choice. A call is returned when its object is complete and valid; before, it could still be text."""
 
     def __init__(self) -> None:
         self._state = _State.BETWEEN
@@ -38,7 +38,7 @@ class HermesParser:
         return ToolPiece("".join(content), calls)
 
     def finish(self) -> ToolPiece:
-        """Return what is held back. A call that is not whole is text; of one that is, no close tag is missed."""
+        """Return the held-back rest. An incomplete call is text; a complete one needs no closing tag."""
         held, self._held = self._held, ""
         if self._state is _State.CALL:
             return ToolPiece(self._opening + held)
@@ -46,7 +46,7 @@ class HermesParser:
         return ToolPiece() if self._has_called and is_frame else ToolPiece(held)
 
     def _advance(self, content: list[str], calls: list[ToolCall]) -> bool:
-        """Go on by one state. `False`: more text is needed."""
+        """Advance by one state. `False`: more text is needed."""
         match self._state:
             case _State.BETWEEN:
                 return self._between()

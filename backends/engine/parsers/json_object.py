@@ -1,4 +1,4 @@
-"""Find the end of a JSON object in growing text, or the point where it becomes invalid."""
+"""Finds the end of a JSON object in growing text, or the point where it becomes invalid."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _FIRST_PRINTABLE: Final = " "
 
 
 class JsonObjectEnd:
-    """Follows one object from its first character on. `end` and `broken` are places in the text, once known."""
+    """Follows one object from its first character on. `end` and `broken` are positions in the text, once known."""
 
     __slots__ = ("_closers", "_is_escaped", "_is_in_string", "_seen", "broken", "end")
 
@@ -22,7 +22,7 @@ class JsonObjectEnd:
         self.broken: int | None = None  # the first character that cannot belong to the object
 
     def follow(self, text: str) -> None:
-        """Look at what is new of `text`, which begins where the object does; leading white space is passed over."""
+        """Parse the new part of `text`, which starts with the object; leading white space is skipped."""
         place = self._seen
         while place < len(text) and self.end is None and self.broken is None:
             self._take(text[place], place)

@@ -54,7 +54,7 @@ class Llama3JsonParser:
         return ToolPiece() if self._has_called and not text.strip(_FRAME) else ToolPiece(text)
 
     def _advance(self, content: list[str], calls: list[ToolCall]) -> bool:
-        """Go on by one state. `False`: more text is needed."""
+        """Advance by one state. `False`: more text is needed."""
         match self._state:
             case _State.BEGIN:
                 return self._begin()

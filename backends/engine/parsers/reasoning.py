@@ -1,6 +1,6 @@
-"""Reasoning before an answer, between two tags. The first may stand at the end of the prompt.
+"""Reasoning before an answer, between two tags. The first may be at the end of the prompt.
 
-Only an answer that begins with reasoning has any: a tag in the middle is something the answer speaks of.
+Only an answer that starts with reasoning has any: a tag in the middle is part of the answer's text.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """What a model writes around its reasoning."""
+    """The tags that a model writes around its reasoning."""
 
     open: str
     close: str
@@ -24,7 +24,7 @@ class ReasoningTags:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPiece:
-    """What became certain. White space around the tags belongs to neither."""
+    """The part that is certain. White space around the tags belongs to neither."""
 
     reasoning: str = ""
     content: str = ""
@@ -94,7 +94,7 @@ class ReasoningParser:
         return ReasoningPiece("".join(reasoning), content)
 
     def finish(self) -> ReasoningPiece:
-        """Return what is held back, at the end."""
+        """Return the held-back rest at the end."""
         held, self._held = self._held, ""
         if self._state is _State.LEFT:
             return ReasoningPiece()
@@ -109,7 +109,7 @@ class ReasoningParser:
         return self._start != _NOWHERE and self._end == _NOWHERE
 
     def _advance(self, reasoning: list[str]) -> bool:
-        """Go on by one state. `False`: more text is needed, or none that follows is reasoning."""
+        """Advance by one state. `False`: more text is needed, or no more reasoning follows."""
         match self._state:
             case _State.BEGIN:
                 return self._begin()

@@ -23,16 +23,16 @@ class ToolPiece:
 
 
 class ToolCallParser(Protocol):
-    """Reports one choice's calls and text apart.
+    """Separates one choice's calls and text.
 
-    What is given out depends on the text so far alone, never on how it was cut: another replica goes on from there.
+    The output depends only on the text so far, never on how it was split: another replica can continue from there.
     """
 
     def push(self, text: str) -> ToolPiece:
         """Add text."""
 
     def finish(self) -> ToolPiece:
-        """Return what is held back, at the end. A call that is not whole is text."""
+        """Return the held-back rest at the end. An incomplete call is text."""
 
 
 class _Stated(msgspec.Struct, frozen=True):

@@ -53,14 +53,14 @@ class AdapterSet:
         return name in self._adapters
 
     def lack_of(self, name: str) -> InvalidRequest | None:
-        """Return what is wrong with a request for an adapter that is not loaded; `None` if it is, or none is named."""
+        """Return the fault of a request for an adapter that is not loaded; `None` if it is, or none is named."""
         if not name or name in self._adapters:
             return None
         known = ", ".join(self._adapters) or "none"
         return InvalidRequest(f"adapter {name!r} is not loaded; loaded: {known}", param="model", code="unknown_adapter")
 
     def load(self, name: str, path: Path) -> None:
-        """Load a PEFT directory from safetensors. Raises ConfigurationError for what could not be applied rightly."""
+        """Load a PEFT directory from safetensors. Raises ConfigurationError if it cannot be applied correctly."""
         config = _read_config(path)
         try:
             tensors = load_file(path / "adapter_model.safetensors")

@@ -105,7 +105,7 @@ def paged_attention(
 def _attend_group(
     group: DecodeGroup, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Write each row's new token, then attend over the rows in place. Gives [rows, heads, size]."""
+    """Write each row's new token, then attend over the rows in place. Return [rows, heads, size]."""
     start, end = group.start, group.end
     keys, values = group.data[0, layer], group.data[1, layer]
     keys[group.rows, :, group.positions] = key[0, :, start:end].transpose(0, 1)

@@ -1,8 +1,8 @@
 """KV block management: block tables, reference counts, the prefix cache and its eviction. No tensors.
 
-A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached,
-held by nobody, evicted least recently used first). A block is published under its key once it is full and its keys
-and values are in the pool; from then on it is never written again.
+A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached, not
+held, evicted least recently used first). A block is published under its key once it is full and its keys and values are
+in the pool; from then on it is never written again.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KvChange:
-    """One change of the cache, as events tell it. `parent` is `None` if a chain begins or its parent is unknown."""
+    """One change of the cache, as reported by events. `parent` is `None` if a chain starts or its parent is unknown."""
 
     event: Literal["stored", "removed", "cleared"]
     keys: tuple[bytes, ...] = ()
@@ -43,7 +43,7 @@ class BlockCounts:
 
 @dataclass(slots=True)
 class BlockManager:
-    """Blocks of one pool. Owners are integers that the caller makes up; each has at most one table."""
+    """Blocks of one pool. Owners are integers chosen by the caller; each has at most one table."""
 
     total: int
     block_size: int = BLOCK_SIZE
@@ -67,7 +67,7 @@ class BlockManager:
 
     @property
     def available(self) -> int:
-        """Return how many blocks could be allocated now, evicting what nobody holds."""
+        """Return how many blocks could be allocated now, evicting idle ones."""
         return len(self._blank) + len(self._idle)
 
     def counts(self) -> BlockCounts:
@@ -76,11 +76,11 @@ class BlockManager:
         return BlockCounts(self.total, self.total - idle - blank, idle, blank, len(self._by_key))
 
     def table(self, owner: int) -> list[int]:
-        """Return an owner's blocks, in order. Not to be changed by the caller."""
+        """Return an owner's blocks, in order. The caller must not change the list."""
         return self._tables[owner].blocks
 
     def owners(self) -> list[int]:
-        """Return who has a table."""
+        """Return the owners of tables."""
         return list(self._tables)
 
     def cached_keys(self) -> set[bytes]:
@@ -92,7 +92,7 @@ class BlockManager:
         return -(-tokens // self.block_size)
 
     def hits(self, keys: Sequence[bytes], tokens: int) -> list[int]:
-        """Return the cached blocks a prompt begins with; at least its last token is left to compute."""
+        """Return the cached blocks at a prompt's start; at least its last token is left to compute."""
         found = []
         for key in keys[: (tokens - 1) // self.block_size]:
             block = self._by_key.get(key)
@@ -102,14 +102,14 @@ class BlockManager:
         return found
 
     def lack(self, keys: Sequence[bytes], tokens: int, spare: int = 0) -> int:
-        """Count the blocks that are missing before `open` can be done, or before `spare` are left; 0 or less: none."""
+        """Return how many blocks are missing for `open`, or for leaving `spare`; 0 or less: none."""
         found = self.hits(keys, tokens)
         missing = self.blocks_for(tokens) - len(found)
         idle_hits = sum(1 for block in found if not self._references[block])
         return missing + max(spare, idle_hits) - self.available
 
     def is_only_pinned(self, key: bytes) -> bool:
-        """Return whether the one who pinned a block is the only one who holds it, so that `unpin` would free it."""
+        """Return whether only a pin holds a block, so that `unpin` would free it."""
         return key in self._only_pinned
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:
@@ -140,7 +140,7 @@ class BlockManager:
         return len(found) * self.block_size
 
     def grow(self, owner: int, tokens: int) -> bool:
-        """Make an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
+        """Extend an owner's table to `tokens`; `False`, with nothing changed, if there are not enough blocks."""
         table = self._tables[owner]
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing <= 0:
@@ -151,10 +151,10 @@ class BlockManager:
         return True
 
     def fork(self, parent: int, child: int, tokens: int) -> list[tuple[int, int]] | None:
-        """Return `child` a table of the parent's first `tokens`; full blocks are shared.
+        """Give `child` a table of the parent's first `tokens`; full blocks are shared.
 
         Both would write the unfilled last block next, so it is copied at once: return (from, to) pairs the caller must
-        copy, or `None`, with nothing changed, when there is no block for it.
+        copy, or `None`, with nothing changed, if there is no block for it.
         """
         if child in self._tables:
             raise ValueError(f"owner {child} already has a table")
@@ -173,9 +173,9 @@ class BlockManager:
         return [(source.blocks[full], table.blocks[full])]
 
     def publish(self, owner: int, keys: Sequence[bytes], computed: int) -> None:
-        """Offer an owner's blocks that `computed` tokens fill to the cache, under their keys.
+        """Publish an owner's blocks that `computed` tokens fill to the cache, under their keys.
 
-        A block whose key is cached already stays private: the older one goes on serving hits.
+        A block whose key is cached already stays private: the older one continues to serve hits.
         """
         table = self._tables[owner]
         full = computed // self.block_size
@@ -197,7 +197,7 @@ class BlockManager:
         self._tell_stored(stored, keys, first, table.label)
 
     def free(self, owner: int) -> None:
-        """Remove an owner's table. Blocks nobody else holds become idle, the last of the prefix evicted first."""
+        """Remove an owner's table. Blocks that become unreferenced are idle, the prefix's last evicted first."""
         for block in reversed(self._tables.pop(owner).blocks):
             self._release(block)
 
@@ -221,7 +221,7 @@ class BlockManager:
         self._release(self._by_key[key])
 
     def forget(self, keys: Sequence[bytes]) -> None:
-        """Remove blocks from the cache, so that nothing hits them any more; those held become private.
+        """Remove blocks from the cache, so that they serve no more hits; held ones become private.
 
         Raises ValueError if one is pinned.
         """
@@ -241,7 +241,7 @@ class BlockManager:
             self._tell(KvChange("removed", tuple(gone), None, label))
 
     def clear(self) -> None:
-        """Forget every cached block that nobody holds, and make held ones private: nothing hits any more."""
+        """Remove every idle cached block, and make held ones private: there are no more hits."""
         for key in list(self._pins):
             while key in self._pins:
                 self.unpin(key)

@@ -41,7 +41,7 @@ class Constraint:
 
     @property
     def is_too_complex(self) -> bool:
-        """Return whether the matcher has failed: it knows no more of what may come next."""
+        """Return whether the matcher has failed: it no longer knows what may come next."""
         return bool(self._matcher.is_error())
 
     def copy(self) -> "Constraint":
@@ -60,7 +60,7 @@ class GrammarCompiler:
         self._preparing = threading.Lock()  # several threads compile
 
     def compile(self, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
-        """Compile, and take what was generated already. Raises InvalidRequest, naming what is wrong."""
+        """Compile, and accept what was generated already. Raises InvalidRequest, naming the fault."""
         check_size(grammar)
         if not self._eos:
             raise InvalidRequest("this model names no end token, so it cannot follow a grammar", code="invalid_grammar")

@@ -1,9 +1,9 @@
-"""Keys and values of decoding sequences once more, laid out so that attention reads them in place.
+"""A second copy of keys and values of decoding sequences, laid out so that attention reads them in place.
 
-Gathering a batch's blocks from the pool costs more than attention itself on a CPU. A sequence that decodes therefore
-gets a row here: its context is gathered once, then each step writes one token. Blocks it fills are copied back to the
-pool, where the prefix cache finds them. Rows are kept in classes by capacity (128, 256, 512, ... tokens), so that a
-short sequence never pays for a long one's padding; a row that outgrows its class moves up.
+Gathering a batch's blocks from the pool costs more than attention itself on a CPU. So a decoding sequence gets a row
+here: its context is gathered once, then each step writes one token. Blocks it fills are copied back to the pool, where
+the prefix cache finds them. Rows are in classes by capacity (128, 256, 512, ... tokens), so that a short sequence never
+pays for a long one's padding; a row that outgrows its class moves up.
 """
 
 from collections.abc import Sequence as Rows
@@ -28,7 +28,7 @@ class _Place:
 
 @dataclass(slots=True)
 class RowClass:
-    """Rows of one capacity as [2, layer, row, head, token, size]; the first `len(handles)` are taken."""
+    """Rows of one capacity as [2, layer, row, head, token, size]; the first `len(handles)` are in use."""
 
     capacity: int
     data: torch.Tensor
@@ -67,7 +67,7 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def join(self, handle: int, table: Rows[int], tokens: int) -> bool:
-        """Make room for a sequence's next token after `tokens`, gathering or moving what it has; `False`: no memory."""
+        """Make room for a sequence's next token after `tokens`, gathering or moving its context; `False`: no memory."""
         place = self._places.get(handle)
         if place is not None and tokens < place.capacity:
             return True
@@ -109,7 +109,7 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def leave(self, handle: int) -> None:
-        """Release a row without copying anything back; the class's last row takes its place. Unknown: harmless."""
+        """Release a row without copying anything back; the class's last row replaces it. An unknown one is ignored."""
         place = self._places.pop(handle, None)
         if place is None:
             return

@@ -1,7 +1,7 @@
-"""Text from token ids as they come: exact UTF-8 across tokens, stop strings across token boundaries.
+"""Text from token ids as they arrive: exact UTF-8 across tokens, stop strings across token boundaries.
 
-Text is held back only while it may still change (the beginning of a character) or may turn out to be the beginning of
-a stop string. What follows a stop string, and the stop string itself, is never given out.
+Text is held back only while it may still change (the start of a character) or may be the start of a stop string. A stop
+string, and what follows it, is never returned.
 """
 
 import codecs
@@ -32,7 +32,7 @@ class Vocabulary:
         return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
 
     def token_text(self, token_id: int) -> str:
-        """Return one token's text on its own, special tokens included; what is not text becomes U+FFFD."""
+        """Return one token's text, including special tokens; invalid text becomes U+FFFD."""
         text: str = self.tokenizer.decode([token_id], skip_special_tokens=False)
         return text
 
@@ -149,7 +149,7 @@ class Piece:
 
 
 class TextStream:
-    """The text of one choice. `characters` counts what its tokens wrote, given out or not."""
+    """The text of one choice. `characters` counts what its tokens wrote, returned or not."""
 
     def __init__(self, characters: _Characters, stops: Sequence[str] = ()) -> None:
         self._characters = characters
@@ -163,7 +163,7 @@ class TextStream:
         return self._release(self._characters.push(token_id), may_stop)
 
     def flush(self) -> str:
-        """Return what is held back, at the end of an answer that met no stop string."""
+        """Return the held-back rest of an answer without a stop string."""
         piece = self._release(self._characters.flush(), True)
         text, self._held = piece.text + ("" if piece.stopped else self._held), ""
         return text

@@ -1,7 +1,7 @@
 """The engine: requests in, deltas out, one model, one step at a time.
 
-`submit` and `abort` may be called from any thread; everything else by the thread that steps, or while it does not.
-A process around it, its sockets and its threads are the host's.
+`submit` and `abort` may be called from any thread; everything else by the stepping thread, or while it does not step.
+The process, its sockets and its threads belong to the host.
 """
 
 import logging
@@ -106,7 +106,7 @@ class TorchEngine:
     # From any thread.
 
     def submit(self, submit: Submit) -> None:
-        """Accept a request; what is wrong with it comes as its `Finished`. Compiles its grammar, so it may block."""
+        """Accept a request; errors are reported in its `Finished`. Compiles its grammar, so it may block."""
         if not self._inbox.reserve(submit.request_id):
             # The one being served keeps its id: a second `Finished` for it would end the wrong one.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
@@ -119,12 +119,12 @@ class TorchEngine:
             self._inbox.accept(request)
 
     def abort(self, request_id: bytes) -> None:
-        """End a request at the next step, wherever it is; one unknown or finished is left alone."""
+        """End a request at the next step, in any state; an unknown or finished one is ignored."""
         self._inbox.abort(request_id)
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or tell anything."""
+        """Return whether `step` would do or report anything."""
         return not self._inbox.is_empty or self.scheduler.has_work
 
     # From the thread that steps.
@@ -169,7 +169,7 @@ class TorchEngine:
         self._forget_cache_of(name)
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
+        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
         if self._is_using(name):
             raise ConfigurationError(f"adapter {name!r} is in use by a running request")
         self._adapters.unload(name)
@@ -194,23 +194,23 @@ class TorchEngine:
         )
 
     def set_metering(self, enabled: bool) -> None:
-        """Start or cease to measure and record steps; the time between goes unexplained."""
+        """Start or stop measuring and recording steps; the time between stays unexplained."""
         self._meter.settle()
         self._meter.enabled = enabled
 
     def take_steps(self) -> list[StepRecord]:
         """Return the step records since the last call; an idle engine writes its idle time at growing intervals.
 
-        Those of the last tenth of a second may come with a later call, at the latest once nothing runs any more.
+        Those of the last tenth of a second may be returned by a later call, at the latest once nothing runs.
         """
         return self._meter.take(idle=not self.has_work, facts=self._facts())
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Return the KV cache's changes since the last call; removals come together, up to 0.25 s later under load."""
+        """Return the KV cache's changes since the last call; removals are batched, up to 0.25 s later under load."""
         return self._kv_log.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return what the cache holds now, and the sequence that the next event will have."""
+        """Return the cache's current content, and the sequence of the next event."""
         hashes = [public_hash(key) for key in self.blocks.cached_keys()]
         return CachedBlocks(self._kv_log.engine, self._kv_log.sequence, self._kv_log.block_size, hashes)
 
@@ -244,7 +244,7 @@ class TorchEngine:
     # One step.
 
     def _receive(self) -> list[Event]:
-        """Add what other threads asked for, and end what was aborted or is too late."""
+        """Add the requests of other threads, and end aborted and late ones."""
         mail = self._inbox.take(self._requests)
         events: list[Event] = list(mail.refused)
         if mail.accepted and not self.scheduler.has_work:
@@ -313,7 +313,7 @@ class TorchEngine:
         return events
 
     def _advance(self, sequence: Sequence, token_id: int, score: ScoredToken | None, now_ns: int) -> list[Event]:
-        """Append a token to a sequence. An error here ends this request alone; the step's others go on."""
+        """Append a token to a sequence. An error here ends only this request; the step's others continue."""
         request = sequence.request
         if self._requests.get(request.submit.request_id) is not request:
             return []  # another choice of it has ended it in this step
@@ -390,7 +390,7 @@ class TorchEngine:
         self._runner.release(sequence.handle)
 
     def _end(self, request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
-        """Remove a request entirely and give its account."""
+        """Remove a request entirely and report its account."""
         self._meter.settle()
         for sequence in request.sequences:
             self._drop(sequence)
@@ -399,7 +399,7 @@ class TorchEngine:
         return finished(request, reason, error)
 
     def _fail(self, rows: list[Row], error: Exception) -> list[Event]:
-        """End every request of a step that could not be computed; others go on.
+        """End every request of a step that could not be computed; others continue.
 
         Raises Unavailable at the last of several failed steps in a row: the engine is no longer usable and its host
         loads the model again, which ends all requests.
@@ -434,7 +434,7 @@ class TorchEngine:
 
 
 def _grammar_fault(sequence: Sequence) -> TollkeeperError:
-    """Return why an output left its grammar. Every token was one that may come next, unless the matcher had failed."""
+    """Return why an output left its grammar. Every token was allowed, unless the matcher had failed."""
     grammar = sequence.request.submit.grammar
     if grammar is None or sequence.constraint is None or not sequence.constraint.is_too_complex:
         return Unavailable("the output does not match its grammar")

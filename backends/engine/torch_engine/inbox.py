@@ -9,11 +9,11 @@ from contracts.engine.wire import Finished, Submit
 
 
 class Submitted(Protocol):
-    """A request as an engine keeps it."""
+    """A request as an engine stores it."""
 
     @property
     def submit(self) -> Submit:
-        """Return what was asked."""
+        """Return the submitted request."""
 
 
 R = TypeVar("R", bound=Submitted)
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=Submitted)
 
 @dataclass(frozen=True, slots=True)
 class Mail(Generic[R]):
-    """What has come, in order: requests, the ids of those to end, accounts of those refused."""
+    """Received messages, in order: requests, the ids of requests to end, accounts of refused ones."""
 
     accepted: list[R]
     aborted: list[bytes]
@@ -41,7 +41,7 @@ class Inbox(Generic[R]):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether `take` would give nothing."""
+        """Return whether `take` would return nothing."""
         return not (self._accepted or self._aborted or self._refused)
 
     def reserve(self, request_id: bytes) -> bool:
@@ -53,12 +53,12 @@ class Inbox(Generic[R]):
             return True
 
     def accept(self, request: R) -> None:
-        """Put in a request whose id is reserved."""
+        """Add a request whose id is reserved."""
         with self._lock:
             self._accepted.append(request)
 
     def refuse(self, account: Finished) -> None:
-        """Put in the account of a request that is not taken, and free its id."""
+        """Add the account of a refused request, and free its id."""
         with self._lock:
             self._known.discard(account.request_id)
             self._unwanted.discard(account.request_id)
@@ -76,7 +76,7 @@ class Inbox(Generic[R]):
             self._known.discard(request_id)
 
     def take(self, serving: Container[bytes]) -> Mail[R]:
-        """Return what has come; `serving` are the requests that were given earlier and have not ended."""
+        """Return what was received; `serving` are the requests returned earlier that have not ended."""
         with self._lock:
             mail = Mail(self._accepted, self._aborted, self._refused)
             self._accepted, self._aborted, self._refused = [], [], []

@@ -17,7 +17,7 @@ from contracts.engine.wire import Submit
 
 @dataclass(slots=True)
 class Intake:
-    """What one model's requests are built with. Compiling a grammar may take long: callers' threads do it."""
+    """Builds requests of one model. Compiling a grammar may take long: callers' threads do it."""
 
     limits: ModelLimits
     vocabulary: Vocabulary

@@ -1,7 +1,7 @@
 """The log of KV cache changes as records, numbered without holes, for gateways that mirror the cache.
 
-A full cache evicts a block for nearly every block it stores. One record for each would be most of what a gateway
-journals, so removals are collected for a short time and written as one record per tenant and adapter.
+A full cache evicts a block for nearly every block it stores. One record for each would be most of a gateway's journal,
+so removals are collected for a short time and written as one record per tenant and adapter.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ _MOST_REMOVALS: Final = 4_096  # of one record
 
 @dataclass(slots=True)
 class KvEventLog:
-    """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows.
+    """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows it.
 
-    A mirror that applies the records in order holds what the cache holds, less the removals of the last 0.25 s: a block
-    that is stored again is never written before its removal.
+    A mirror that applies the records in order holds what the cache holds, except for the removals of the last 0.25 s: a
+    block that is stored again is never written before its removal.
     """
 
     engine: str

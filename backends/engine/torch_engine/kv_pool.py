@@ -10,7 +10,7 @@ from backends.engine.torch_engine.block_manager import BLOCK_SIZE
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What one token's keys and values take: layers, key-value heads and their size."""
+    """The size of one token's keys and values: layers, key-value heads and their size."""
 
     layers: int
     heads: int
@@ -24,7 +24,7 @@ class KvShape:
 
 
 class KvPool:
-    """Keys and values as [2, layer, slot, head, size]: a token's heads lie together, so a slot is one copy."""
+    """Keys and values as [2, layer, slot, head, size]: a token's heads are contiguous, so a slot is one copy."""
 
     def __init__(self, shape: KvShape, blocks: int, device: torch.device) -> None:
         self.shape = shape

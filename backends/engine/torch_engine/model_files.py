@@ -20,7 +20,7 @@ _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles(ModelCard):
-    """What the torch engine loads: a model that is checked for it."""
+    """The files that the torch engine loads, of a model that was checked for it."""
 
     architecture: str
     weights: tuple[Path, ...]

@@ -36,7 +36,7 @@ class LoadedModel:
 
 
 def load_model(files: ModelFiles, settings: EngineSettings) -> LoadedModel:
-    """Load weights from safetensors only. Raises ConfigurationError for what cannot be served."""
+    """Load weights from safetensors only. Raises ConfigurationError if the model is not supported."""
     AttentionInterface.register(NAME, paged_attention)
     AttentionMaskInterface.register(NAME, _no_mask)
     device = find_device(settings)
@@ -110,7 +110,7 @@ def _default_bytes(loaded: LoadedModel) -> int:
 
 
 def find_device(settings: EngineSettings) -> torch.device:
-    """Return the device asked for. Raises ConfigurationError when it is not there."""
+    """Return the requested device. Raises ConfigurationError if it does not exist."""
     if settings.device.partition(":")[0] not in ("cpu", "cuda"):
         raise ConfigurationError(f"device {settings.device!r} is neither cpu nor cuda")
     try:
@@ -131,7 +131,7 @@ def _context_tokens(own: int, settings: EngineSettings) -> int:
 
 
 def _no_mask(*_arguments: object, **_named: object) -> None:
-    """Masks are ours: tell transformers to build none."""
+    """Tell transformers to build no attention masks: ours are used."""
 
 
 def _probe(loaded: LoadedModel, files: ModelFiles) -> None:

@@ -1,4 +1,4 @@
-"""Runs the model over one step's rows: packs them, lays out their attention, gives the logits that choose tokens."""
+"""Runs the model over one step's rows: packs them, lays out their attention, returns the logits."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass

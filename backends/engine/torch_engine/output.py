@@ -22,7 +22,7 @@ class OutputMaker:
     context_tokens: int
 
     def advance(self, sequence: Sequence, token_id: int, score: ScoredToken | None, now_ns: int) -> Delta:
-        """Append a token to a sequence and give its delta. `finish_reason` is set on both when it was the last."""
+        """Append a token to a sequence and return its delta. `finish_reason` is set on both if it was the last."""
         request = sequence.request
         sequence.token_ids.append(token_id)
         sequence.sampling.note(token_id)
@@ -114,7 +114,7 @@ def finished(request: Request, reason: FinishReason, error: TollkeeperError | No
 
 
 def refused(request_id: bytes, error: TollkeeperError) -> Finished:
-    """Return the account of a request that was never taken."""
+    """Return the account of a request that was never accepted."""
     return Finished(
         request_id=request_id,
         finish_reason="error",

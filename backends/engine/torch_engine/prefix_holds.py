@@ -1,4 +1,4 @@
-"""Prefixes that callers asked to be kept: their cached blocks are pinned until their time is over. No tensors here."""
+"""Pinned prefixes: cached blocks that callers asked to keep are pinned until their time ends. No tensors here."""
 
 import heapq
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class PinnedBlocks(Protocol):
-    """An engine's blocks, as far as they are kept by their keys."""
+    """An engine's blocks, as far as pinning uses them."""
 
     @property
     def total(self) -> int:
@@ -32,7 +32,7 @@ class PinnedBlocks(Protocol):
         """Undo one `pin`."""
 
     def is_only_pinned(self, key: bytes, /) -> bool:
-        """Return whether nobody else holds a pinned block."""
+        """Return whether only a pin holds a block."""
 
     def only_pinned(self, but: Collection[bytes] = (), /) -> int:
         """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
@@ -46,9 +46,9 @@ class _Hold:
 
 @dataclass(slots=True)
 class PrefixHolds:
-    """The blocks that are kept, by key; keys are salted by tenant, so that none keeps another's. Times are monotonic.
+    """The pinned blocks, by key; keys are salted by tenant, so tenants cannot pin each other's. Times are monotonic.
 
-    Of a prefix the end goes first, so that what is left of it is one still.
+    The end of a prefix is released first, so that the rest is still a prefix.
     """
 
     blocks: PinnedBlocks
@@ -61,9 +61,9 @@ class PrefixHolds:
         return len(self._holds)
 
     def keep(self, keys: Sequence[bytes], tenant: str, until_ns: int) -> bool:
-        """Keep a prefix's blocks; return whether they are: all or, if there is no room or one is not cached, none.
+        """Pin a prefix's blocks; return whether they are: all, or none if there is no room or one is not cached.
 
-        Those that are kept already are kept until the later moment.
+        Blocks that are pinned already stay pinned until the later time.
         """
         fresh = [key for key in keys if key not in self._holds]
         total = self.blocks.total
@@ -91,15 +91,14 @@ class PrefixHolds:
         return True
 
     def expire(self, now_ns: int) -> None:
-        """Let go of what has had its time."""
+        """Release expired pins."""
         while self._ends and self._ends[0][0] <= now_ns:
             self._pop()
 
     def give_up(self, wanted: int = 1, spared: Collection[bytes] = ()) -> int:
-        """Let go of the given number of blocks, of the prefixes whose time is over first; return how many are free now
-        for that.
+        """Release a number of blocks, of the prefixes that expire first; return how many are free now.
 
-        Those under `spared` stay, and those that something running holds as well: they would not be free.
+        Those under `spared` stay, and so do those that running requests also hold: they would not be free.
         """
         most = min(wanted, self.blocks.only_pinned(spared))
         freed = 0
@@ -116,13 +115,13 @@ class PrefixHolds:
         return freed
 
     def forget(self, keys: Collection[bytes]) -> None:
-        """Let go of blocks that are to be kept no more, before their time is over."""
+        """Release the pins of blocks before they expire."""
         for key in keys:
             if key in self._holds:
                 self._let_go(key)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Release all pins."""
         self.forget(list(self._holds))
 
     def _pop(self) -> bool:
@@ -149,10 +148,10 @@ class PrefixHolds:
 
 
 def keep_prefixes(holds: PrefixHolds, choice: Choice, now_ns: int) -> None:
-    """Keep what a request wants kept of its prompt, once that is computed, and note how many tokens are new in it.
+    """Pin what a request wants pinned of its prompt, once that is computed, and record how many tokens are new in it.
 
-    What the cache had already is read, not written. A prompt's last token is always computed, so that its block is
-    kept as soon as the answer fills it, and only where the prompt ends with it.
+    What the cache had already counts as read, not written. A prompt's last token is always computed, so its block is
+    pinned as soon as the answer fills it, and only if the prompt ends with it.
     """
     request = choice.request
     wanted = request.submit.kept_prefixes

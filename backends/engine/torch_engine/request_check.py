@@ -23,7 +23,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """What requests to one model are checked against."""
+    """The limits that requests to one model are checked against."""
 
     model: str
     vocabulary: int
@@ -34,7 +34,7 @@ class ModelLimits:
 
 
 def check_request(submit: Submit, limits: ModelLimits, adapters: Sequence[str]) -> None:
-    """Raise InvalidRequest or UnknownModel when this request cannot be served as it stands."""
+    """Raise InvalidRequest or UnknownModel if this request cannot be served."""
     if submit.model and submit.model != limits.model:
         raise UnknownModel(f"this engine serves {limits.model!r}, not {submit.model!r}", param="model")
     _check_hash("tokenizer", submit.tokenizer_hash, limits.tokenizer_hash)

@@ -1,7 +1,7 @@
 """Chooses a step's tokens from their logits, all rows at once.
 
 The order is vLLM's: grammar, bias, penalties, minimum length, temperature, min-p, top-k, top-p. Log probabilities are
-those of the model itself, before any of it.
+those of the model itself, before any of these.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class ScoredToken:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The tokens of a step, and their scores where they were asked for. NO_TOKEN: the row's logits were not numbers."""
+    """The tokens of a step, and their scores if they were requested. NO_TOKEN: the row's logits were not numbers."""
 
     token_ids: list[int]
     scores: list[ScoredToken | None]
@@ -41,7 +41,7 @@ class Chosen:
 def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]) -> Chosen:
     """Choose one token per row. logits [rows, vocabulary], float32, may be overwritten.
 
-    Does not change the states. A row that nothing is left for gets its likeliest token. A row with a NaN or a positive
+    Does not change the states. A row without allowed tokens gets its most likely token. A row with a NaN or a positive
     infinity, from the model or from what was applied to it, gets NO_TOKEN, and no other row is affected.
     """
     constrained = any(constraint is not None for constraint in constraints)
@@ -139,7 +139,7 @@ def _column_maker(
 
 
 def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor:
-    """Draw one token per row, at the row's own random number; any token where the row's maximum is not finite."""
+    """Draw one token per row, with the row's own random number; any token if the row's maximum is not finite."""
     column = _column_maker(logits, states)
     uniform = torch.tensor([[state.uniform()] for state in states], dtype=torch.float64, device=logits.device)
     # Shifted by the maximum before the division: a small temperature overflows to -inf only, which is probability 0.
@@ -163,9 +163,9 @@ def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor
 
 
 def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return per row where its cumulative distribution passes its number; never a place without probability.
+    """Return for each row the index where its cumulative distribution passes its number; never one with probability 0.
 
-    Never a place outside the row, even if its probabilities are NaN: on a GPU that would end the process.
+    Never an index outside the row, even if its probabilities are NaN: on a GPU that would end the process.
     """
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:].contiguous()
@@ -175,10 +175,11 @@ def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the likeliest tokens' probabilities, best first, with 0 for what top-k and top-p leave out, and their ids.
+    """Return the most likely tokens' probabilities, highest first, with 0 for those that top-k and top-p exclude, and
+    their ids.
 
-    Top-p is of what top-k leaves. Of a large vocabulary the first few hundred tokens nearly always reach it; where they
-    do not, all are sorted.
+    Top-p applies after top-k. In a large vocabulary the first few hundred tokens nearly always reach it; if they do
+    not, all are sorted.
     """
     size = probabilities.shape[-1]
     column = _column_maker(probabilities, states)

@@ -17,7 +17,7 @@ _UNIT: Final = 2.0**-53
 
 @dataclass(slots=True)
 class TokenCounts:
-    """How often each token stands in the output, and which stand in the prompt; by token id."""
+    """How often each token is in the output, and which are in the prompt; by token id."""
 
     outputs: npt.NDArray[np.float32]
     in_prompt: npt.NDArray[np.bool_]

@@ -1,7 +1,7 @@
-"""Schedule the next step's tokens per sequence, by `algorithms.batching`. Counts and blocks, no tensors.
+"""Schedules the next step's tokens per sequence, by `algorithms.batching`. Counts and blocks, no tensors.
 
-Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
-priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.
+Decodes go first, one token each; the rest of the step's token budget goes to prompts, in chunks, in the order of
+priority and arrival. The gateway handles fairness between tenants: here priorities are inputs.
 """
 
 from collections.abc import Callable, Collection
@@ -14,7 +14,7 @@ from backends.engine.torch_engine.sequence import Row, Sequence, State
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: rows, decodes first, and the sequences whose blocks were taken away for it."""
+    """One step: rows, decodes first, and the sequences that were preempted for it."""
 
     rows: list[Row]
     preempted: list[Sequence]
@@ -22,12 +22,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Scheduler:
-    """Continuous batching with preemption by recomputing.
+    """Continuous batching with preemption by recomputation.
 
-    A sequence is admitted once blocks for all its tokens so far are there, so that a prompt never stops half way for
-    want of blocks; only growth by decoding preempts. The victim is the least urgent, among equals the latest. A
-    waiting sequence may also take the place of a strictly less urgent one. Nobody overtakes the head of the queue.
-    Blocks that are only kept for later go before anything that runs does, and where with them what waits can run.
+    A sequence is admitted once there are blocks for all its tokens so far, so that a prompt never stops half way; only
+    growth by decoding preempts. The victim is the least urgent, among equals the latest. A waiting sequence may also
+    replace a strictly less urgent one. No sequence overtakes the head of the queue. Pinned blocks are released before
+    anything running is preempted, and if that lets a waiting sequence run.
     """
 
     blocks: BlockManager
@@ -56,12 +56,12 @@ class Scheduler:
         return bool(self.running or self._line)
 
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence into the queue."""
+        """Queue a sequence."""
         sequence.state = State.WAITING
         self._line.add(sequence)
 
     def adopt(self, sequence: Sequence) -> bool:
-        """Let a forked sequence, which has its table already, run at once; `False` when every seat is taken."""
+        """Start a forked sequence, which has its table already; `False` if every slot is in use."""
         if len(self.running) >= self.max_sequences:
             return False
         sequence.state = State.RUNNING
@@ -69,7 +69,7 @@ class Scheduler:
         return True
 
     def finish(self, sequence: Sequence) -> None:
-        """Remove a sequence, whatever its state, and give its blocks back. Again is harmless."""
+        """Remove a sequence in any state, and release its blocks. A second call does nothing."""
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self.blocks.free(sequence.handle)
@@ -93,7 +93,7 @@ class Scheduler:
         return Plan(list(rows.values()), preempted)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> bool:
-        """Grow a running sequence's table by preempting others; `False` when it had to go itself."""
+        """Extend a running sequence's table by preempting others; `False` if it was preempted itself."""
         while sequence.state is State.RUNNING:
             if self.blocks.grow(sequence.handle, len(sequence.token_ids)):
                 return True
@@ -139,9 +139,9 @@ class Scheduler:
         return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
 
     def _use_kept(self, sequence: Sequence, *, in_part: bool) -> bool:
-        """Let go of kept blocks for a waiting sequence; return whether that was of use.
+        """Release pinned blocks for a waiting sequence; return whether that helped.
 
-        Unless `in_part`, none go where all of them were too few: it would wait all the same.
+        Unless `in_part`, none are released if all of them would be too few: it would still wait.
         """
         if len(self.running) >= self.max_sequences or not self.blocks.only_pinned():
             return False

@@ -13,7 +13,7 @@ from contracts.engine.wire import FinishReason, Submit
 
 
 class State(Enum):
-    """Where a sequence is. `DONE` is final: it holds neither blocks nor a seat."""
+    """The state of a sequence. `DONE` is final: it holds neither blocks nor a slot."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -22,7 +22,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """What was submitted, and what all its choices share. Times are the engine's monotonic nanoseconds."""
+    """A submitted request, and what all its choices share. Times are the engine's monotonic nanoseconds."""
 
     submit: Submit
     arrival: int  # order of arrival
@@ -49,14 +49,14 @@ class Request:
 
     @property
     def reasoning(self) -> int | None:
-        """Count those of the generated tokens that are reasoning; `None` if it is not looked for."""
+        """Count the generated tokens that are reasoning; `None` if it is not parsed."""
         counts = [sequence.parser.reasoning_tokens for sequence in self.sequences if sequence.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
     @property
     def generated(self) -> int:
-        """Count the tokens generated here, over all choices; a continuation's given tokens are not among them."""
+        """Count the tokens generated here, over all choices, without a continuation's given tokens."""
         return sum(sequence.generated for sequence in self.sequences)
 
 
@@ -83,7 +83,7 @@ class Sequence:
 
     @property
     def outputs(self) -> int:
-        """Count output tokens, a continuation's given ones included: limits and penalties count these."""
+        """Count output tokens, including a continuation's given ones: limits and penalties count these."""
         return len(self.token_ids) - self.prompt
 
     @property
@@ -98,7 +98,7 @@ class Sequence:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Return the place in the queue: priority, then arrival, then choice."""
+        """Return the sort key in the queue: priority, then arrival, then choice."""
         return (self.request.submit.priority, self.request.arrival, self.index)
 
 

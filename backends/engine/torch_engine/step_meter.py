@@ -1,4 +1,4 @@
-"""Measures each step, says what was in it and splits its time over the requests, as records without holes."""
+"""Measures each step, records its content and splits its time over the requests, as records without holes."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,7 +23,7 @@ _SETTLE_NS: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A step not yet split. What its rows say of their sequences is noted at once: sequences go on."""
+    """A step not yet split. The state of its rows' sequences is recorded at once, because sequences continue."""
 
     started_ns: int
     busy_ns: int
@@ -34,7 +34,7 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Timer:
-    """One step's clock: CUDA events where the device has them, else the host's."""
+    """One step's clock: CUDA events if the device has them, else the host's."""
 
     device: torch.device
     now_ns: Callable[[], int]
@@ -63,10 +63,10 @@ def _event() -> torch.cuda.Event:
 
 @dataclass(slots=True)
 class StepMeter:
-    """One engine's meter, used by the thread that steps.
+    """One engine's meter, used by the stepping thread.
 
-    `now_ns` is the engine's monotonic clock, `wall_offset_ns` what makes it Unix time. With `enabled` false nothing
-    is measured, split or recorded.
+    `now_ns` is the engine's monotonic clock, `wall_offset_ns` converts it to Unix time. With `enabled` false nothing is
+    measured, split or recorded.
     """
 
     engine: str
@@ -103,7 +103,7 @@ class StepMeter:
             self._timer.begin()
 
     def end(self, rows: Sequence[Row], facts: QueueFacts) -> None:
-        """Accept the time of a step that began with `begin`, and note what was in it."""
+        """Stop the time of a step started with `begin`, and record its content."""
         if not self.enabled:
             return
         busy_ns = self._timer.end()
@@ -113,9 +113,9 @@ class StepMeter:
             self.settle()
 
     def settle(self) -> None:
-        """Split and record every step measured so far: due before a request's account is given.
+        """Split and record every step measured so far: due before a request's account is reported.
 
-        Several at once, because code that runs between two forward passes finds none of its data in the caches, and
+        Several at once, because code that runs between two forward passes finds none of its data in the CPU caches, and
         then takes three times as long.
         """
         measured, self._measured = self._measured, []
@@ -188,7 +188,7 @@ class StepMeter:
             self._refits.shutdown(wait=True, cancel_futures=True)
 
     def _improve(self) -> None:
-        """Fit beside the loop: a fit takes tens of milliseconds, a step perhaps ten."""
+        """Fit off the loop: a fit takes tens of milliseconds, a step perhaps ten."""
         if self._refit is not None:
             if self._refit.done():
                 self.fitter.adopt(self._refit.result())

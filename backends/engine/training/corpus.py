@@ -70,7 +70,7 @@ def documents(root: Path) -> Iterator[dict[str, str]]:
 
 
 def _continuations(page: list[str], source: random.Random) -> Iterator[dict[str, str]]:
-    """Create dialogues in which the user gives the beginning of a passage and the answer carries it on."""
+    """Create dialogues in which the user sends the start of a passage and the answer continues it."""
     for first, second in zip(page, page[1:], strict=False):
         if source.random() < 0.5:
             continue

@@ -1,4 +1,4 @@
-"""Questions and answers made from WordNet: what a word means, said in sentences."""
+"""Questions and answers made from WordNet: the meaning of a word, in sentences."""
 
 import random
 import re
@@ -14,7 +14,7 @@ _VOWELS: Final = "aeiou"
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """One meaning: the word, its part of speech, its gloss without examples, the examples, what it is a kind of."""
+    """One meaning: the word, its part of speech, its gloss without examples, the examples, its hypernym."""
 
     word: str
     part: str

@@ -1,4 +1,4 @@
-"""Paragraphs of English out of HTML manuals: what stands in <p>, cleaned, when it reads like sentences."""
+"""Paragraphs of English from HTML manuals: the content of <p>, cleaned, if it reads like sentences."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""LoRA adapters of one model: by which name they are asked for, and whether they fit it."""
+"""LoRA adapters of one model: their names for requests, and whether they fit it."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ _MAX_HEADER_BYTES: Final = 100 << 20  # as the safetensors format allows
 
 
 class AdapterSet:
-    """The adapters that are loaded. `by_name` is replaced whole, so that other threads may read it."""
+    """The loaded adapters. `by_name` is replaced as a whole, so that other threads may read it."""
 
     def __init__(self, client: LlmClient, config: Mapping[str, object], model: str, *, is_enabled: bool) -> None:
         self.by_name: dict[str, Adapter] = {}
@@ -47,7 +47,7 @@ class AdapterSet:
             await self._client.remove_adapter(old)
 
     async def unload(self, name: str, *, is_in_use: bool) -> None:
-        """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
+        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
         if is_in_use:
             raise ConfigurationError(f"adapter {name!r} is in use by a running request")
         adapter = self.by_name.get(name)
@@ -69,7 +69,7 @@ def adapter_rank(path: Path) -> int:
 def check_adapter(path: Path, config: Mapping[str, object], model: str) -> None:
     """Compare an adapter's matrices with the model's. Raises ConfigurationError, naming the first that does not fit.
 
-    Modules whose size the configuration does not tell are left to vLLM's own check.
+    Modules whose size the configuration does not state are left to vLLM's own check.
     """
     adapter_rank(path)
     weights = path / "adapter_model.safetensors"
@@ -102,7 +102,7 @@ def check_adapter(path: Path, config: Mapping[str, object], model: str) -> None:
 
 
 def _module_sizes(config: Mapping[str, object], module: str) -> tuple[int, int] | None:
-    """Return a projection's inputs and outputs in models of Llama's shape; `None` if they cannot be told."""
+    """Return a projection's inputs and outputs in models of Llama's shape; `None` if unknown."""
     if config.get("num_experts") or config.get("num_local_experts") or config.get("kv_lora_rank"):
         return None
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")

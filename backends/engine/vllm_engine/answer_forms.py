@@ -13,10 +13,11 @@ from contracts.engine.wire import Submit
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """One request's: a parser for each choice, the special tokens that are text, and what the output must match.
+    """One request's answer format: a parser for each choice, the special tokens that are text, and the output
+    constraint.
 
-    `constraint` is the one field of vLLM's structured outputs, or nothing. `is_past_reasoning` says whether it holds
-    from the first token on; `None` if vLLM is to find out.
+    `constraint` is the one field of vLLM's structured outputs, or nothing. `is_past_reasoning` says whether it applies
+    from the first token on; `None`: vLLM determines it.
     """
 
     parser: Callable[[int], ChoiceParser | None]

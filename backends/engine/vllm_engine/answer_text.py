@@ -1,4 +1,4 @@
-"""One choice of an answer: the text that its tokens write, and where it ends."""
+"""One choice of an answer: the text of its tokens, and where it ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ChoiceParser(Protocol):
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of reasoning tokens; `None` if reasoning is not parsed."""
 
     def push(
         self,
@@ -29,7 +29,7 @@ class ChoiceParser(Protocol):
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add text and the tokens that are new, with how many characters each wrote. The last time gives all there is.
+        """Add new text and tokens, with how many characters each wrote. The last call returns the rest.
 
         `is_given`: another replica generated these tokens and counted them.
         """
@@ -48,7 +48,7 @@ class TagParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of reasoning tokens; `None` if reasoning is not parsed."""
         return self._parser.reasoning_tokens
 
     def push(
@@ -67,7 +67,7 @@ class TagParser:
 
 @dataclass(slots=True)  # not frozen: one is made for every token, and freezing costs half of that
 class TextStep:
-    """What one step made of a choice. `taken` counts the tokens of the answer: those after a stop are not."""
+    """One step's effect on a choice. `taken` counts the tokens of the answer: those after a stop do not count."""
 
     taken: int
     content: str
@@ -97,7 +97,7 @@ class ChoiceText:
     reason: FinishReason | None = None
 
     def give(self, token_ids: Sequence[int]) -> None:
-        """Accept tokens that another replica generated and whose text it has given out."""
+        """Accept tokens that another replica generated and whose text it has returned."""
         for token_id in token_ids:
             self.outputs += 1
             before = self.text.characters

@@ -32,7 +32,7 @@ _METERED: Final = "steps are metered by a worker class of ours; TOLLKEEPER_ENGIN
 
 @dataclass(frozen=True, slots=True)
 class VllmArguments:
-    """`words` are for vLLM's own parser. The rest are arguments of `vllm serve` that are not the engine's."""
+    """Arguments. `words` are for vLLM's own parser. The rest are arguments of `vllm serve` other than the engine's."""
 
     words: tuple[str, ...]
     tool_parser: str = ""
@@ -40,9 +40,9 @@ class VllmArguments:
 
 
 def vllm_arguments(settings: EngineHostSettings, order: ModelOrder, path: Path) -> VllmArguments:
-    """Put the arguments of one model together: the host's settings, then the operator's words, then the call's options.
+    """Combine the arguments of one model: the host's settings, then the operator's arguments, then the call's options.
 
-    Where one is said twice the later counts, as on vLLM's own command line. Raises ConfigurationError.
+    Of repeated ones the last counts, as on vLLM's own command line. Raises ConfigurationError.
     """
     given = [*split_words(settings.engine_vllm_arguments), *option_words(order.options)]
     own, given = _split_off(given)
@@ -72,9 +72,9 @@ def split_words(text: str) -> list[str]:
 
 
 def option_words(options: Mapping[str, float | int | str | bool | None]) -> list[str]:
-    """Write a load call's options as words: `max_model_len: 4096` becomes `--max-model-len 4096`.
+    """Return a load call's options as arguments: `max_model_len: 4096` becomes `--max-model-len 4096`.
 
-    Truth becomes the bare name, falsehood the name after `no-`; `None` leaves the option to vLLM.
+    True becomes the bare name, False the name after `no-`; `None` leaves the option to vLLM.
     """
     words: list[str] = []
     for name, value in options.items():
@@ -89,7 +89,7 @@ def option_words(options: Mapping[str, float | int | str | bool | None]) -> list
 
 
 def _from_settings(settings: EngineHostSettings) -> list[str]:
-    """Describe in vLLM's words what the settings state; what they do not state is vLLM's to choose."""
+    """Return the stated settings as vLLM arguments; vLLM chooses the others."""
     words: list[str] = []
     if settings.engine_dtype:
         words += ["--dtype", settings.engine_dtype]

@@ -1,7 +1,7 @@
-"""vLLM's AsyncLLM behind the seam of llm_client: the one file that starts it and talks to it.
+"""The adapter for vLLM's AsyncLLM: the one file that starts it and calls it.
 
-A request's outputs are handed to its sink at the moment vLLM has made them: the collector that `add_request` returns
-passes on what is put into it. A task for each request, as in `generate()`, would wake 256 times for every step.
+A request's outputs go to its sink when vLLM has produced them: the collector that `add_request` returns forwards them.
+A task for each request, as in `generate()`, would wake 256 times for every step.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Parser(FlexibleArgumentParser):  # type: ignore[misc]  # vLLM is not inst
 
 
 def engine_arguments(words: tuple[str, ...]) -> AsyncEngineArgs:
-    """Let vLLM's own parser read the words. Raises ConfigurationError."""
+    """Parse the arguments with vLLM's own parser. Raises ConfigurationError."""
     parser = AsyncEngineArgs.add_cli_args(_Parser(add_help=False))
     try:
         return AsyncEngineArgs.from_cli_args(parser.parse_args(list(words)))
@@ -52,7 +52,7 @@ def engine_arguments(words: tuple[str, ...]) -> AsyncEngineArgs:
 
 
 def engine_config(arguments: AsyncEngineArgs) -> Any:
-    """Make vLLM's configuration of its arguments. Raises ConfigurationError if they do not go together."""
+    """Build vLLM's configuration from its arguments. Raises ConfigurationError if they contradict each other."""
     grammars = getattr(arguments.structured_outputs_config, "backend", "")
     if grammars == "auto":
         raise ConfigurationError(
@@ -74,7 +74,7 @@ class AsyncLlmClient:
     """One AsyncLLM. Its loop runs in the calling thread, while `run` or `run_until` does."""
 
     def __init__(self, config: Any, gauges: Gauges, *, can_sleep: bool = False) -> None:
-        """Start vLLM's processes and load the model. Raises ConfigurationError when it does not come up."""
+        """Start vLLM's processes and load the model. Raises ConfigurationError if it does not start."""
         self._loop = uvloop.new_event_loop()
         self._is_waiting = False
         self._starting: dict[str, Callable[[], object] | None] = {}  # what follows, of one aborted meanwhile
@@ -108,11 +108,11 @@ class AsyncLlmClient:
             self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one thing to its end; outputs that come meanwhile go to their sinks."""
+        """Run one coroutine to its end; outputs that arrive meanwhile go to their sinks."""
         return self._loop.run_until_complete(work)
 
     def wake(self) -> None:
-        """Make `run_until` look again. From any thread."""
+        """Make `run_until` check again. From any thread."""
         try:
             self._loop.call_soon_threadsafe(self._stop)
         except RuntimeError:
@@ -135,7 +135,7 @@ class AsyncLlmClient:
     # Requests.
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Start a generation; what is wrong with it comes to the sink as an exception."""
+        """Start a generation; errors go to the sink as an exception."""
         self._begin(request.name, sink, lambda: self._generate(request))
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
@@ -143,9 +143,9 @@ class AsyncLlmClient:
         self._begin(name, lambda output: sink(_vector(output)), lambda: self._encode(name, prompt))
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
-        """End a request, or one choice of it. Its last output may still come.
+        """End a request, or one choice of it. Its last output may still arrive.
 
-        `then` is called once vLLM has heard of a request's end: whatever it schedules from then on is without it.
+        `then` is called once vLLM has processed the abort: later schedules do not include the request.
         """
         if name in self._starting:
             self._starting[name] = then
@@ -164,7 +164,7 @@ class AsyncLlmClient:
             collector = await add()
         except Exception as error:  # the seam to vLLM: one request must not end the others
             if not isinstance(error, ValueError | TollkeeperError):
-                _log.exception("vLLM did not take a request name=%s", name)
+                _log.exception("vLLM did not accept a request name=%s", name)
             follows = self._starting.pop(name)
             if follows is not None:
                 follows()
@@ -278,7 +278,7 @@ class AsyncLlmClient:
     # Parts.
 
     def _stop(self) -> None:
-        """Stop `run_until`, once: uvloop would end its next run at once for every further time."""
+        """Stop `run_until`, once: uvloop would end its next run at once for every further call."""
         if self._is_waiting:
             self._is_waiting = False
             self._loop.stop()
@@ -296,7 +296,7 @@ class AsyncLlmClient:
 
 async def _start(config: Any, gauges: Gauges) -> AsyncLLM:
     class Statistics(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed where types are checked
-        """Hands on what vLLM tells of each step. vLLM makes one for each of its engines."""
+        """Forwards vLLM's statistics of each step. vLLM creates one for each of its engines."""
 
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
             """Need nothing."""

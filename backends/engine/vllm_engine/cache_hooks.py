@@ -1,7 +1,7 @@
 """Hooks into vLLM's prefix cache: follow its events, and pin marked prompts.
 
-Neither is needed to serve: where this vLLM or the operator's own arguments have no room for one, it is left out, and
-said so.
+Neither is needed to serve: if this vLLM or the operator's own arguments do not allow one, it is left out, with a
+warning.
 """
 
 import logging
@@ -34,14 +34,14 @@ _EVENT_FIELDS: Final = ("endpoint", "replay_endpoint", "buffer_steps", "enable_k
 
 @dataclass(slots=True)
 class CacheHooks:
-    """What was added. `why` says what is in the way of following the cache, empty: nothing."""
+    """The installed hooks. `why` is what prevents following the cache, empty: nothing."""
 
     place: KvPlace | None
     why: str = ""
     keeps: bool = False
 
     def source(self, order: ModelOrder, replica: str, block_size: int) -> KvSource:
-        """Return who follows the cache, once vLLM runs."""
+        """Return the source that follows the cache, once vLLM runs."""
         if self.place is None:
             return NoKvEvents(self.why)
         return self.place.follow(KvEventLog(order.engine, order.name, replica, block_size, "gpu", time.time_ns))
@@ -53,7 +53,7 @@ class CacheHooks:
 
 
 def add_cache_hooks(config: Any) -> CacheHooks:
-    """Add to vLLM's configuration what its cache is followed and kept by."""
+    """Add the hooks for following and pinning to vLLM's configuration."""
     why = why_not_followed(config)
     place: KvPlace | None = None
     if not why:
@@ -67,7 +67,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
     if not why_not:
         config.scheduler_config.scheduler_cls = SCHEDULER
     else:
-        _log.warning("marked prompts are not kept: %s", why_not)
+        _log.warning("marked prompts cannot be pinned: %s", why_not)
     return CacheHooks(place, why, not why_not)
 
 
@@ -85,7 +85,7 @@ def why_not_followed(config: Any) -> str:
 
 
 def why_not_kept(config: Any) -> str:
-    """Return what is in the way of keeping prompts; empty: nothing."""
+    """Return what prevents pinning prompts; empty: nothing."""
     common = _why_no_cache(config)
     if common:
         return common

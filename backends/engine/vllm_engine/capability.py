@@ -1,4 +1,4 @@
-"""Is this the vLLM that the host was made for? Asked once at start, of what it uses and nothing else."""
+"""Whether this vLLM has what the host uses. Checked once at start."""
 
 import logging
 from importlib import metadata

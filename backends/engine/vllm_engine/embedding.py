@@ -1,4 +1,4 @@
-"""Embeddings of one model at vLLM: a request's inputs go separately and its vectors come back together."""
+"""Embeddings of one model at vLLM: a request's inputs are sent separately and its vectors returned together."""
 
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ from contracts.errors import ClientGone
 
 
 class Conclude(Protocol):
-    """Accepts a request that has ended, to be told of when its account is known."""
+    """Accepts a request that has ended, to report it when its account is known."""
 
     def __call__(self, request_id: bytes, tell: Callable[[Account], EngineEvent], *, is_aborted: bool) -> None: ...
 
@@ -40,7 +40,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Embeddings:
-    """`accept` and `abort` may be called by any thread, all else by the one that steps."""
+    """`accept` and `abort` may be called by any thread, everything else by the stepping thread."""
 
     client: LlmClient
     hello: ModelHello
@@ -67,7 +67,7 @@ class Embeddings:
         self._arrived.append(embed)
 
     def abort(self, request_id: bytes) -> None:
-        """End a request; one unknown is left alone."""
+        """End a request; an unknown one is ignored."""
         if self.hello.kind == "embed":
             self._unwanted.append(request_id)
 

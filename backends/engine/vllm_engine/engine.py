@@ -1,6 +1,6 @@
 """vLLM as an engine: requests in, deltas out, one model. vLLM's event loop runs while `step` does, in the same thread.
 
-`submit` and `abort` may be called from any thread; everything else by the thread that steps.
+`submit` and `abort` may be called from any thread; everything else by the stepping thread.
 """
 
 import gc
@@ -45,7 +45,7 @@ _WARMUP_TOKENS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """A request that has ended and whose account is due: `tell` makes its last event of it."""
+    """A request that has ended and whose account is due: `tell` builds its last event."""
 
     request_id: bytes
     tell: Callable[[Account], EngineEvent]
@@ -55,7 +55,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What an engine is put together from."""
+    """The components of an engine."""
 
     client: LlmClient
     hello: ModelHello
@@ -91,7 +91,7 @@ class VllmEngine:
     # From any thread.
 
     def submit(self, submit: Submit) -> None:
-        """Accept a request; what is wrong with it comes as its `Finished`."""
+        """Accept a request; errors are reported in its `Finished`."""
         if not self._inbox.reserve(submit.request_id):
             # The one being served keeps its id: a second `Finished` for it would end the wrong one.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
@@ -105,7 +105,7 @@ class VllmEngine:
         self._client.wake()
 
     def abort(self, request_id: bytes) -> None:
-        """End a request at the next step, wherever it is; one unknown or finished is left alone."""
+        """End a request at the next step, in any state; an unknown or finished one is ignored."""
         self._inbox.abort(request_id)
         self._embeddings.abort(request_id)
         self._client.wake()
@@ -117,7 +117,7 @@ class VllmEngine:
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or tell anything."""
+        """Return whether `step` would do or report anything."""
         return bool(
             self._generations
             or self._endings
@@ -129,13 +129,13 @@ class VllmEngine:
 
     @property
     def can_sleep(self) -> bool:
-        """Return whether vLLM was started so that it can give its memory back."""
+        """Return whether vLLM was started with the ability to release its memory."""
         return self._client.can_sleep
 
     # From the thread that steps.
 
     def step(self) -> list[EngineEvent]:
-        """Wait until vLLM has something to tell, and return it. Raises Unavailable when vLLM has died."""
+        """Wait until vLLM has something to report, and return it. Raises Unavailable if vLLM has died."""
         self._receive()
         self._metering.collect()  # before the wait: the GPU computes meanwhile
         self._settle()
@@ -150,7 +150,7 @@ class VllmEngine:
         return events
 
     def warm_up(self) -> None:
-        """Run a short request through the whole way, so that the first one does not pay for first times."""
+        """Run a short request through all stages, so that the first real one does not pay for initialisation."""
         if self._hello.kind == "embed":
             return
         self._metering.lifecycle("warmup")
@@ -173,7 +173,7 @@ class VllmEngine:
         self._client.run(self._adapters.load(name, path, is_in_use=self._is_using(name)))
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter. Raises ConfigurationError while requests use it or when there is none of that name."""
+        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
         self._client.run(self._adapters.unload(name, is_in_use=self._is_using(name)))
 
     def hello(self) -> ModelHello:
@@ -190,11 +190,11 @@ class VllmEngine:
         return self._metering.take(idle=idle, facts=self._gauges.queue_facts())
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Return the KV cache's changes since the last call; removals come together, up to 0.25 s later under load."""
+        """Return the KV cache's changes since the last call; removals are batched, up to 0.25 s later under load."""
         return self._kv.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return what the cache holds. Raises Unavailable if vLLM's cache is not followed."""
+        """Return the cache's content. Raises Unavailable if vLLM's cache is not followed."""
         return self._kv.cached_blocks()
 
     def stats(self) -> Facts:
@@ -209,10 +209,10 @@ class VllmEngine:
         }
 
     def sleep(self, level: int) -> None:
-        """Release the GPU's memory: at level 1 the weights wait in host memory, at 2 they are dropped.
+        """Release the GPU's memory: at level 1 the weights move to host memory, at 2 they are dropped.
 
-        Weights that vLLM cannot read again (made up, or of a model with adapters) are kept at level 2 too. No request
-        may be running. Needs vLLM's `--enable-sleep-mode`.
+        Weights that vLLM cannot read again (random ones, or of a model with adapters) are kept at level 2 too. No
+        request may be running. Needs vLLM's `--enable-sleep-mode`.
         """
         self._metering.lifecycle("sleep")
         self._client.run(self._client.sleep(level))
@@ -226,7 +226,7 @@ class VllmEngine:
         self._metering.lifecycle(None)
 
     def close(self) -> None:
-        """End vLLM's processes, and with them the model's place on the GPU."""
+        """End vLLM's processes, which frees the model's GPU memory."""
         self._client.close()
         self._kv.close()
         self._metering.collect()
@@ -255,7 +255,7 @@ class VllmEngine:
         return ending.request_id not in self._unconfirmed and self._metering.is_settled(ending.request_id)
 
     def _receive(self) -> None:
-        """Add what other threads asked for."""
+        """Add the requests of other threads."""
         if not self._inbox.is_empty:
             mail = self._inbox.take(self._generations)
             self._events += mail.refused
@@ -331,7 +331,7 @@ class VllmEngine:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        """Look again in a moment: where nothing else runs, nothing else says that the last steps have been told."""
+        """Check again shortly: if nothing else runs, nothing else signals that the last steps were reported."""
         if self._endings and not self._is_looking:
             self._is_looking = True
             self._client.at(time.monotonic_ns() + _LOOK_NS, self._look_again)

@@ -1,4 +1,4 @@
-"""vLLM's exceptions as errors of ours. Their texts name fields and limits, never content; they are cut all the same."""
+"""vLLM's exceptions as our errors. Their texts name fields and limits, never content; they are shortened anyway."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _GRAMMAR_WORDS: Final = ("grammar", "schema", "structured", "regex", "xgrammar",
 
 
 def request_failure(error: BaseException, *, has_begun: bool) -> tuple[TollkeeperError, bool]:
-    """Return what a request ended with, and whether vLLM had taken it: one that it refused used nothing."""
+    """Return the error of a request, and whether vLLM had accepted it: a refused one used nothing."""
     if isinstance(error, TollkeeperError):
         return error, has_begun
     if has_begun or type(error).__name__ == _DEAD:
@@ -23,7 +23,7 @@ def request_failure(error: BaseException, *, has_begun: bool) -> tuple[Tollkeepe
 
 
 def engine_died(model: str) -> Unavailable:
-    """Return the error of a model whose vLLM process is gone."""
+    """Return the error of a model whose vLLM process has ended."""
     return Unavailable(
         f"vLLM's process for model {model!r} has died; its log says why. Load the model again, or use another replica",
         code="engine_failure",
@@ -31,7 +31,7 @@ def engine_died(model: str) -> Unavailable:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the beginning of what an exception says, on one line; of a validation's findings, what was found."""
+    """Return the start of an exception's message, on one line; of a validation error, its findings."""
     found = getattr(error, "errors", None)
     text = "; ".join(str(one.get("msg", "")) for one in found()) if callable(found) else str(error)
     return (" ".join(text.split()).replace("Value error, ", "") or type(error).__name__)[:_SHOWN]

@@ -12,7 +12,7 @@ _BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # tokens g
 
 @dataclass(slots=True)
 class Gauges:
-    """Counters since the engine's start and gauges of now. `note` is called once for each step."""
+    """Counters since the engine's start and current gauges. `note` is called once for each step."""
 
     kv_blocks: int = 0
     running: int = 0
@@ -35,7 +35,7 @@ class Gauges:
     batches: "Counter[int]" = field(default_factory=Counter)
 
     def note(self, scheduler: Any, iteration: Any) -> None:
-        """Add what one step says: vLLM's SchedulerStats and IterationStats (v1/metrics/stats.py), or `None`."""
+        """Add one step's statistics: vLLM's SchedulerStats and IterationStats (v1/metrics/stats.py), or `None`."""
         if scheduler is not None:
             self.running = scheduler.num_running_reqs
             self.deferred = scheduler.num_skipped_waiting_reqs
@@ -61,12 +61,12 @@ class Gauges:
             self.batches[_bound(iteration.num_generation_tokens)] += 1
 
     def rest(self) -> None:
-        """Record that nothing runs: vLLM tells of its queues with its steps only."""
+        """Record that nothing runs: vLLM reports its queues only with its steps."""
         self.running = self.waiting = self.deferred = 0
         self.running_adapters = self.waiting_adapters = {}
 
     def queue_facts(self) -> QueueFacts:
-        """Return what a step record says of the engine besides its rows."""
+        """Return a step record's facts about the engine besides its rows."""
         return QueueFacts(self.running, self.waiting, round(self.kv_usage * self.kv_blocks), self.kv_blocks)
 
     def facts(self) -> Facts:

@@ -1,4 +1,4 @@
-"""One generation in progress at vLLM: what its outputs mean for the one who asked, and its account at the end."""
+"""One generation in progress at vLLM: its outputs for the caller, and its account at the end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Generation:
     drop_deadline: Callable[[], None] = field(default=_no_deadline)
 
     def deltas(self, output: LlmOutput, now_ns: int) -> list[Delta]:
-        """Return what one output brings. A choice that ends by a stop string ends here, whatever vLLM says of it."""
+        """Return the deltas of one output. A choice with a stop string ends here, whatever vLLM reports."""
         times = output.metrics
         at_ns = now_ns
         if times is not None and times.last_token_ts:
@@ -76,7 +76,7 @@ class Generation:
 
     @property
     def reasoning(self) -> int | None:
-        """Return the number of tokens of reasoning; `None` if it is not looked for."""
+        """Return the number of reasoning tokens; `None` if it is not parsed."""
         counts = [choice.parser.reasoning_tokens for choice in self.choices if choice.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
@@ -141,7 +141,7 @@ class Generation:
         return found
 
     def _usage(self, account: Account) -> Usage:
-        """Return what was used. Of a request that ended before its first token only the steps know how far it came."""
+        """Return the usage. For a request that ended before its first token only the steps show its progress."""
         prompt = len(self.submit.token_ids)
         if not self.is_at_vllm:
             return Usage(input_text=0, cache_read_text=0, output_text=0)

@@ -23,9 +23,9 @@ _ONLINE: Final = "fp8"  # quantized while loading: one byte a parameter, whateve
 
 
 def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config: Any) -> list[GpuRoom]:
-    """Return the GPUs that a model will be on. Loads nothing.
+    """Return the GPUs that a model will use. Loads nothing.
 
-    Raises ConfigurationError if it cannot fit, Unavailable where no driver answers.
+    Raises ConfigurationError if it cannot fit, Unavailable if no driver answers.
     """
     gpus = visible_room()
     parallel = vllm_config.parallel_config
@@ -33,7 +33,9 @@ def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config
     rooms = [gpus[one] for one in chosen if isinstance(one, int) and one < len(gpus)] if chosen else gpus
     needs = needs_of(config, path, vllm_config)
     if needs is None:
-        _log.info("memory not reckoned before loading model=%s: its configuration does not tell its sizes", model)
+        _log.info(
+            "memory cannot be estimated before loading model=%s: its configuration does not state its sizes", model
+        )
     else:
         check_room(model, needs, rooms, float(vllm_config.cache_config.gpu_memory_utilization))
     return rooms[: int(parallel.world_size)]
@@ -59,7 +61,7 @@ def visible_room() -> list[GpuRoom]:
 
 
 def needs_of(config: Mapping[str, object], path: Path, vllm_config: Any) -> MemoryNeeds | None:
-    """Reckon what a model needs; `None` if its configuration does not tell."""
+    """Estimate a model's need; `None` if its configuration does not state it."""
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     number = dtype_bytes(str(model.dtype))
     kv = kv_bytes_per_token(config, dtype_bytes(str(cache.cache_dtype), number))

@@ -21,7 +21,7 @@ MAX_IMAGES = 64
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What one model's requests are made with. `accept` is called by any thread."""
+    """Builds one model's requests. `accept` is called by any thread."""
 
     limits: ModelLimits
     vocabulary: Vocabulary
@@ -30,7 +30,7 @@ class Intake:
     keeps_prompts: bool = False
 
     def accept(self, submit: Submit, adapters: Mapping[str, Adapter], now_ns: int) -> Generation:
-        """Check a request and make vLLM's of it. Raises InvalidRequest, UnknownModel or Unavailable."""
+        """Check a request and convert it for vLLM. Raises InvalidRequest, UnknownModel or Unavailable."""
         check_request(msgspec.structs.replace(submit, images=[]), self.limits, list(adapters))
         self._check_images(submit)
         form = self.answers.form(submit)

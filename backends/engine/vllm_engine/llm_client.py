@@ -139,25 +139,25 @@ class LlmClient(Protocol):
     can_sleep: bool
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Start a generation; what is wrong with it comes to the sink as an exception."""
+        """Start a generation; errors go to the sink as an exception."""
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
         """Start an embedding of one input."""
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
-        """End a request, or one choice of it. Its last output may still come.
+        """End a request, or one choice of it. Its last output may still arrive.
 
-        `then` is called once vLLM has heard of a request's end: whatever it schedules from then on is without it.
+        `then` is called once vLLM has processed the abort: later schedules do not include the request.
         """
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
         """Run the loop until something is to be told."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one thing to its end; outputs that come meanwhile go to their sinks."""
+        """Run one coroutine to its end; outputs that arrive meanwhile go to their sinks."""
 
     def wake(self) -> None:
-        """Make `run_until` look again. From any thread."""
+        """Make `run_until` check again. From any thread."""
 
     def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at a time; return what cancels it."""

@@ -454,7 +454,7 @@ class EngineHost:
 
     def _note_away(self, reason: str) -> None:
         if self._away_because != reason:
-            _log.warning("engine host away", extra={"host": str(self.address), "reason": reason})
+            _log.warning("engine host unreachable", extra={"host": str(self.address), "reason": reason})
         self._away_because = reason
         self._latency_ns = None
 

@@ -50,7 +50,7 @@ class HttpCredentials:
         except ConfigurationError as error:
             if error.message != self.fault:
                 self.fault = error.message
-                _log.error("credentials not reloaded, the last ones stay in use", extra={"reason": error.message})
+                _log.error("credentials not reloaded, the previous ones stay in use", extra={"reason": error.message})
             return False
         self.fault = ""
         lines = "".join(read)

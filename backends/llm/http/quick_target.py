@@ -34,7 +34,7 @@ class SentRequest(ABC):
         self.usage: Usage = UNKNOWN_USAGE
         self.count_method: CountMethod = "none"
         self.finish_reason = ""
-        self.model = ""  # as the target names what it served
+        self.model = ""  # the target's name for what it served
         self.body = b""  # of a whole answer that no sink takes
         self.served_model = ""  # as `Sink.served` is told it
         self.served_version = ""

@@ -1,1 +1,1 @@
-"""Checks of a store: damage, missing numbers, rollups that differ, unaccounted tokens."""
+"""Checks of a store: damage, missing records, wrong rollups, unaccounted tokens."""

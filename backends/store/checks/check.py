@@ -44,7 +44,7 @@ def check_store(
     broken = {finding.where for finding in damaged}
     sound = [table for table in tables if table.name not in broken and table.name != CLAIMS]
     names = {table.name for table in sound}
-    over_bases = views_over_bases(list_views(client), {table.name: table for table in tables})
+    over_bases = views_over_bases(list_views(client, tables), {table.name: table for table in tables})
     views = [view for view in over_bases if {view.source, view.target} <= names]
     rules = list_rules(client) if "retention" in names else []
     findings, lines, gpu = list(damaged), list[TokenLines](), list[GpuLines]()

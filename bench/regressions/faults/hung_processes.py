@@ -109,13 +109,13 @@ _FAULTS: Final = (
         "redis",
         lambda page: "counters_away" in page["degraded"],
         'tollkeeper_counters_reachable{store="redis"} 0',
-        "shared counters are away",
+        "shared counters are unreachable",
     ),
     Fault(
         "postgresql",
         lambda page: "control_away" in page["degraded"],
         "tollkeeper_control_plane_reachable 0",
-        "control plane away",
+        "control plane unreachable",
     ),
     Fault("gateway", lambda page: True, "", "hung: "),  # it cannot show it: the supervisor says so
 )

@@ -1,7 +1,7 @@
-"""One batch from wherever it stands to its end: its input read, its lines served, its files written.
+"""Runs one batch from its current state to its end: reads its input, serves its lines, writes its files.
 
-Every line's outcome is in the database before its worker takes the next one, so that the one that goes on after a
-restart does none of them again but those that were in progress.
+Every line's result is in the database before its worker takes the next one, so that after a restart only the lines in
+progress are served again.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What batches are worked off with. `turns` are all the lines that may be served at once, of any batch."""
+    """Dependencies for processing batches. `turns` limits the lines served at once, over all batches."""
 
     work: "BatchWork"
     files: "FileStore"
@@ -81,7 +81,7 @@ class BatchRun:
             self.cancel()
 
     async def run(self) -> None:
-        """Bring the batch as far as it will go: to its end, or to where it is left. Raises LeaseLost, ..."""
+        """Process the batch as far as possible: to its end, or until it is left. Raises LeaseLost, ..."""
         try:
             if self.batch.outcome is None:
                 if self.batch.in_progress_unix is None and self._end is None:
@@ -100,11 +100,11 @@ class BatchRun:
                 await asyncio.wait(self._requests)
 
     def cancel(self) -> None:
-        """Start no further line: the batch ends as cancelled, once those in progress are done."""
+        """Start no further line: the batch ends as cancelled once those in progress are done."""
         self._stop("cancelled")
 
     def leave(self) -> None:
-        """Start no further line: another process will go on."""
+        """Start no further line: another process will continue."""
         self._is_left = True
         self._stopped.set()
 
@@ -128,7 +128,7 @@ class BatchRun:
     # the input
 
     async def _read_input(self) -> None:
-        """Keep the file's lines; end the batch as failed if it cannot be run as a whole."""
+        """Store the file's lines; end the batch as failed if it cannot be run as a whole."""
         shop, batch = self._shop, self.batch
         await shop.work.forget_lines(batch.id)
         snapshot = shop.directory.snapshot
@@ -179,7 +179,7 @@ class BatchRun:
             try:
                 outcome = await self._outcome_of(line)
             except Exception:  # the edge of one line: were it to end the run, the line would be asked for ever again
-                _log.exception("a batch's line could not be served", extra={"batch": self.batch.id})
+                _log.exception("a line of a batch failed", extra={"batch": self.batch.id})
                 outcome = self._unserved(line)
             if outcome is None:
                 return
@@ -201,13 +201,15 @@ class BatchRun:
             return line
 
     def _is_over(self) -> bool:
-        """Return whether no further line is to be begun; the end of the window is seen here."""
+        """Return whether no further line may start; detects the end of the batch's window."""
         if not self._stopped.is_set() and self._now_unix >= self.batch.expires_unix:
             self._stop("expired")
         return self._stopped.is_set()
 
     async def _outcome_of(self, line: NewLine) -> LineOutcome | None:
-        """Serve a line, as often as it takes; `None` if the batch was stopped first, and the line still waits."""
+        """Serve a line, with retries; return its result, `None` if the batch was stopped first and the line still
+        waits.
+        """
         patience = Patience()
         while not self._is_over():
             if self._shop.directory.is_too_old:  # whether the key is still good cannot be known
@@ -275,7 +277,7 @@ class BatchRun:
         return exchange, errors[0] if errors else None
 
     async def _keep(self, outcome: LineOutcome) -> None:
-        """Write an outcome down, with those that came while others were being written: one transaction for them all."""
+        """Store a result, together with those that arrived while others were being written, in one transaction."""
         self._unwritten.append(outcome)
         async with self._writing:
             outcomes, self._unwritten = self._unwritten, []
@@ -283,7 +285,7 @@ class BatchRun:
                 await self._surely(partial(self._shop.work.finish, self.batch.id, outcomes))
 
     async def _surely(self, step: Callable[[], Awaitable[_Found]]) -> _Found:
-        """Do a step in the database. What was answered was paid for: while the database is away it is tried on."""
+        """Run a database step, retrying while the database is unreachable: what was answered has been paid for."""
         while True:
             try:
                 return await step()

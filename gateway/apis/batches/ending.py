@@ -1,7 +1,7 @@
-"""The end of a batch: what became of its last lines, and the files that its results are read from.
+"""The end of a batch: the results of its last lines, and the files from which its results are read.
 
-Each step may be done again after a restart: lines that have an outcome keep it, and files that were begun are left
-unseen and swept up.
+Each step may be repeated after a restart: lines with a result keep it, and unfinished files stay invisible and are
+deleted later.
 """
 
 from dataclasses import dataclass

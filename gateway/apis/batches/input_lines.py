@@ -1,7 +1,6 @@
-"""The lines of a batch's input file: read piece by piece, and judged as a whole before the first request runs.
+"""The lines of a batch's input file: read piece by piece, and validated as a whole before the first request runs.
 
-Only what would be wrong with the batch is judged here. What is wrong with one request shows when it runs, and stands in
-the error file.
+Only errors of the batch are detected here. An error of one request appears when it runs, and is in the error file.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class _Body(msgspec.Struct):
-    """What is asked of every body."""
+    """The fields required of every body."""
 
     model: str
     stream: bool | None = None
@@ -36,7 +35,7 @@ _body: Final = msgspec.json.Decoder(_Body)
 
 
 class _Unsound(Exception):
-    """What is wrong with a line."""
+    """An error in a line."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -73,7 +72,7 @@ class InputReader:
         return [line for text in complete if (line := self._take(text)) is not None]
 
     def end(self) -> list[NewLine]:
-        """Return the last line, if it does not end in a newline, and judge the whole."""
+        """Return the last line, if it does not end in a newline, and validate the whole file."""
         last, self._rest = self._take(self._rest), b""
         if self.total > self._max_lines:
             self.faults.append(
@@ -124,7 +123,7 @@ class InputReader:
 
 
 def _decoded(decoder: "msgspec.json.Decoder[_Read]", text: bytes, within: str = "") -> _Read:
-    """Decode a line or its body. What stands in it is not repeated: it may be a prompt."""
+    """Decode a line or its body. An error does not repeat its content, which may be a prompt."""
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:

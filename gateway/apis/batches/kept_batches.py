@@ -1,4 +1,4 @@
-"""The store of batches, opened when an application first asks for one, and what a gateway works them off with."""
+"""The store of batches, opened at the first use, and the dependencies for processing them."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ class KeptBatches:
         return self._store
 
     async def work(self, owner: str) -> "BatchWork":
-        """Return a gateway's hold on batches; see BatchWork. Raises as `store` does."""
+        """Return a gateway's access to batches; see BatchWork. Raises as `store` does."""
         return await asyncio.to_thread(self._open_work, owner)
 
     def _open(self) -> "BatchStore":

@@ -1,4 +1,4 @@
-"""One line of a batch as an exchange: a request that nobody sent, and an answer that is kept rather than written."""
+"""One line of a batch as an exchange: a request without a client, and an answer that is stored instead of sent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gateway.wire.exchange import Exchange, Headers, Line, RequestHead
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     body: bytes
@@ -22,30 +22,30 @@ class LineAnswer:
 
 
 class _NoLine(Line):
-    """A connection without a far side: never slow, never gone."""
+    """A connection without a client: never slow, never closed."""
 
     def write(self, data: bytes) -> None:
-        """Drop what is written: the answer is taken before it becomes bytes on a wire."""
+        """Discard data: the answer is taken before it is serialised."""
 
     def writer(self) -> Callable[[bytes], object]:
-        """Return what drops it for less."""
+        """Return a function that discards data."""
         return self.write
 
     def finished(self, *, keep_alive: bool) -> None:
         """Nothing waits for the connection."""
 
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Nobody is slow to read."""
+        """Do nothing: there is no slow client."""
 
     async def drained(self) -> None:
-        """Nobody is slow to read."""
+        """Return at once: there is no slow client."""
 
 
 _NO_LINE: Final = _NoLine()
 
 
 class LineExchange(Exchange):
-    """The exchange of one line. `answer` is there once it has been served."""
+    """The exchange of one line. `answer` is set once it has been served."""
 
     __slots__ = ("answer",)
 
@@ -56,7 +56,7 @@ class LineExchange(Exchange):
         self.answer: LineAnswer | None = None
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
-        """Keep a whole answer."""
+        """Store a complete answer."""
         self.is_started = True
         self.bytes_sent += len(body)
         self.answer = LineAnswer(status, body, headers)

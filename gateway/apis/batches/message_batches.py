@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches: the same batches in that API's words. Requests come in the body, results by line."""
+"""Anthropic's Message Batches: the same batches in that API's format. Requests are in the body, results are lines."""
 
 import asyncio
 import re
@@ -100,7 +100,7 @@ class MessageBatches:
         self.errors = messages.errors
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return the methods that a path answers; none if it is not one of this resource's."""
+        """Return the methods that a path supports; empty if the path does not belong to this resource."""
         if path == _BATCHES:
             return ("GET", "POST")
         found = _ONE.fullmatch(path)
@@ -230,7 +230,7 @@ class MessageBatches:
 
 
 def _input_of(asked: list[_Asked], key: KeyEntry, snapshot: Snapshot) -> bytes:
-    """Return the requests as a batch's input file. Raise InvalidRequest on the first that is none."""
+    """Return the requests as a batch's input file. Raise InvalidRequest on the first invalid one."""
     if not 1 <= len(asked) <= MAX_LINES:
         raise InvalidRequest(f"requests has {len(asked)} entries; give 1 to {MAX_LINES}", param="requests")
     lines: list[bytes] = []

@@ -1,7 +1,8 @@
-"""Whether a line that was refused or failed is tried again, and when.
+"""Whether a line that was refused or failed is retried, and when.
 
-What was refused before any model saw it costs nothing and is tried until the batch's window ends, after as long as the
-refusal says. What failed at a model may have cost something and is tried a few times. The rest is the line's result.
+A refusal before a model was called costs nothing and is retried until the batch's window ends, after the time that the
+refusal states. A failure at a model may have cost something and is retried a few times. Any other error is the line's
+result.
 """
 
 from typing import Final
@@ -15,14 +16,14 @@ _LONGEST_SECONDS: Final = 60.0
 
 
 class Patience:
-    """How often one line has been tried, and how it went."""
+    """The number of attempts of one line, and their results."""
 
     def __init__(self) -> None:
         self.tries = 0
         self._failures = 0
 
     def wait_after(self, error: TollkeeperError) -> float | None:
-        """Return how many seconds to wait before the next try; `None` if there is to be none."""
+        """Return the seconds to wait before the next attempt; `None` if there is none."""
         self.tries += 1
         if isinstance(error, LimitExceeded):
             return error.retry_after_seconds  # none where no wait brings room for so much

@@ -1,4 +1,4 @@
-"""The key that pays for a batch, looked up again whenever something is asked in its name."""
+"""The key that pays for a batch, looked up again for each action in its name."""
 
 from contracts.access.owner import Owner, owner_of
 from contracts.errors import AuthenticationFailed, PermissionDenied
@@ -25,7 +25,7 @@ def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
 
 
 def _may_pay(payer: Owner, batch: Batch) -> bool:
-    """Return whether a batch is the payer's; one that a team's key made before teams were told apart has no team."""
+    """Return whether a batch belongs to the payer; a batch from before teams were recorded has no team."""
     owner = batch.owner
     is_older = payer.is_of_team and not owner.project
     is_its = payer.tenant == owner.tenant and (payer.project == owner.project or is_older)

@@ -37,7 +37,7 @@ _BATCHED: Final = frozenset(
 
 
 def batched_operations(operations: Collection[Operation]) -> dict[str, Operation]:
-    """Return the operations whose requests may stand in a batch, by the path that its lines name."""
+    """Return the operations allowed in a batch, by the path that its lines name."""
     return {path: operation for operation in operations for path in operation.paths if path in _BATCHED}
 
 
@@ -62,7 +62,7 @@ class BatchesResource:
         self._runner = runner
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return the methods that a path answers; none if it is not one of this resource's."""
+        """Return the methods that a path supports; empty if the path does not belong to this resource."""
         if path == _BATCHES:
             return ("GET", "POST")
         found = _ONE.fullmatch(path)
@@ -130,7 +130,7 @@ class BatchesResource:
         expires_after_seconds: int | None = None,
         prefix: str = "batch_",
     ) -> Batch:
-        """Create a batch of a file's requests, and wake the runner. Raises InvalidRequest on tags that are none."""
+        """Create a batch of a file's requests, and wake the runner. Raises InvalidRequest on invalid tags."""
         read_tags(tags)  # what is wrong with them is said now, and not once a line
         now_ns = self._clock.wall_ns()
         now_unix = now_ns // 1_000_000_000
@@ -157,7 +157,7 @@ class BatchesResource:
         return page_of([batch_object(batch) for batch in found], wish.limit)
 
     async def cancel(self, batch_id: str, key: KeyEntry) -> Batch:
-        """Let a batch come to its end. Raises NotFound, or InvalidRequest if it has ended."""
+        """Cancel a batch. Raises NotFound, or InvalidRequest if it has ended."""
         store, now_unix = await self._kept.store(), self._clock.wall_ns() // 1_000_000_000
         batch = _found(await store.cancel(owner_of(key), batch_id, now_unix), batch_id)
         if not batch.is_live and batch.state != "cancelled":

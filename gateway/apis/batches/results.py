@@ -33,7 +33,7 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class _Usage(msgspec.Struct, frozen=True):
-    """Usage in the words of any of the APIs; a message's cached input is counted beside its input."""
+    """Usage in any API's field names; a message's cached input is counted in addition to its input."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

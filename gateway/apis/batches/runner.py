@@ -1,7 +1,7 @@
-"""Works batches off in the background: takes what nobody holds, holds it by a lease, and sweeps up old files.
+"""Processes batches in the background: takes unclaimed batches under a lease, and deletes expired files.
 
-Several gateways may share one database: each batch is one gateway's at a time, and another's when that one has not
-renewed its lease.
+Several gateways may share one database: each batch belongs to one gateway at a time, and to another one if the lease is
+not renewed.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _MAX_RUNNING: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RunnerState:
-    """How many batches are being worked off, and how many of their lines are being served or wait."""
+    """How many batches are being processed, and how many of their lines are in progress or waiting."""
 
     batches: int = 0
     serving: int = 0
@@ -72,7 +72,7 @@ class BatchRunner:
 
     @property
     def state(self) -> RunnerState:
-        """Return what is being done."""
+        """Return the number of batches and lines in progress."""
         runs = [run for run, _ in self._runs.values()]
         serving = sum(run.serving for run in runs)
         waiting = sum(run.waiting for run in runs) - serving
@@ -84,7 +84,7 @@ class BatchRunner:
             self._task = asyncio.create_task(self._run(), name="batches")
 
     def wake(self) -> None:
-        """Look for batches now."""
+        """Search for batches now."""
         self.start()
         self._woken.set()
 
@@ -123,10 +123,10 @@ class BatchRunner:
                 self._is_broken = False
             except TollkeeperError as error:
                 if not self._is_broken:
-                    _log.warning("looking for batches failed", extra={"reason": error.message})
+                    _log.warning("searching for batches failed", extra={"reason": error.message})
                 self._is_broken = True
             except Exception:  # the edge of the looking: were it to end, no batch would be gone on with
-                _log.exception("looking for batches failed")
+                _log.exception("searching for batches failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.look_seconds):
                     await self._woken.wait()

@@ -50,10 +50,10 @@ class BatchService:
         return self._runner.state
 
     def start(self) -> None:
-        """Go on with batches from before, where there may be some."""
+        """Continue earlier batches, if there may be any."""
         if self._is_shared or self._kept.holds_anything:
             self._runner.start()
 
     async def stop(self, within_seconds: float) -> None:
-        """Let the lines in progress finish for so long; the rest is gone on with at the next start."""
+        """Let the lines in progress finish within the time limit; the rest continues at the next start."""
         await self._runner.stop(within_seconds)

@@ -7,10 +7,11 @@ from contracts.objects.files import FileBounds
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """`place` names the gateway and its data directory: who starts there again takes over what it held.
+    """Settings of the runner. `place` names the gateway and its data directory: a gateway started there again takes
+    over its batches.
 
-    `concurrency` is how many lines are served at once. Times are seconds: `lease_seconds` for how long a batch is held
-    without a sign of life, `look_seconds` between looks for something to do.
+    `concurrency` is how many lines are served at once. Times are seconds: `lease_seconds` is how long a batch is held
+    without a renewal, `look_seconds` the interval of searches.
     """
 
     place: str
@@ -21,7 +22,9 @@ class RunnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """`is_shared`: other gateways may leave batches to this one, so that it looks for some unasked."""
+    """Settings of batches. `is_shared`: other gateways may leave batches to this one, so it searches for them
+    periodically.
+    """
 
     files: FileBounds
     runner: RunnerSettings

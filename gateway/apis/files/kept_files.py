@@ -1,4 +1,4 @@
-"""The store of files, opened when an application first asks for one."""
+"""The store of files, opened at its first use."""
 
 import asyncio
 from typing import TYPE_CHECKING

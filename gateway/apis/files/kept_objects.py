@@ -1,4 +1,4 @@
-"""The one database of what applications keep at this gateway, opened when something is first kept or looked up."""
+"""The one database of objects that applications store at this gateway, opened at its first use."""
 
 from pathlib import Path
 from threading import Lock
@@ -13,7 +13,7 @@ _SQLITE_FILE: Final = "sqlite:///"
 
 
 class KeptObjects:
-    """Opens the database at first use. A gateway whose applications keep nothing never loads SQLAlchemy."""
+    """Opens the database at its first use. A gateway whose applications store nothing never loads SQLAlchemy."""
 
     def __init__(self, url: str) -> None:
         """Accept the database's SQLAlchemy URL; whether it is usable shows at first use."""
@@ -23,12 +23,12 @@ class KeptObjects:
 
     @property
     def is_open(self) -> bool:
-        """Return whether anything was kept or looked up yet."""
+        """Return whether the database has been opened."""
         return self._database is not None
 
     @property
     def holds_anything(self) -> bool:
-        """Return whether there may be something from now or before: for what looks after it unasked."""
+        """Return whether there may be stored objects, from now or earlier: background jobs check this first."""
         if self._database is not None or not self._url.startswith(_SQLITE_FILE):
             return True
         return Path(self._url.removeprefix(_SQLITE_FILE)).exists()
@@ -48,7 +48,7 @@ class KeptObjects:
             return self._database
 
     async def close(self) -> None:
-        """Wait for what runs and close every connection; nothing if none was opened."""
+        """Wait for running calls and close every connection; do nothing if none was opened."""
         if self._database is not None:
             await self._database.close()
             self._database = None

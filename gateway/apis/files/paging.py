@@ -12,7 +12,7 @@ _MAX_ID: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class PageWish:
-    """What a list's query asks for: at most `limit` entries, from behind the one named `after` on."""
+    """The page of a list that a query asks for: at most `limit` entries after the one named `after`."""
 
     limit: int
     after: str = ""
@@ -20,12 +20,14 @@ class PageWish:
     filters: dict[str, str] | None = None
 
     def filter(self, name: str) -> str:
-        """Return what a filter is set to, empty if it is not."""
+        """Return a filter's value, empty if it is not set."""
         return (self.filters or {}).get(name, "")
 
 
 def read_page(query: str, *, most: int, default: int, filters: Sequence[str] = (), has_order: bool = True) -> PageWish:
-    """Read a list's query. `most` and `default` are of `limit`. Raises InvalidRequest naming the parameter."""
+    """Parse a list's query. `most` and `default` bound and default its `limit`. Raises InvalidRequest naming the
+    parameter.
+    """
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=20, errors="strict"))
     except (ValueError, UnicodeDecodeError):
@@ -47,7 +49,7 @@ def read_page(query: str, *, most: int, default: int, filters: Sequence[str] = (
 
 
 def page_of(found: Sequence[dict[str, object]], limit: int) -> dict[str, object]:
-    """Return a page of at most `limit` entries; one more than that was looked for, to know whether there are more."""
+    """Return a page of at most `limit` entries; `found` has one more if there are further ones."""
     shown = list(found[:limit])
     return {
         "object": "list",

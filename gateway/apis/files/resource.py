@@ -1,5 +1,6 @@
-"""OpenAI's Files API: upload, list, read, delete. A file belongs to the project of the key that uploaded it, or else
-to its tenant."""
+"""OpenAI's Files API: upload, list, read, delete. A file belongs to the project of the key that uploaded it, or else to
+its tenant.
+"""
 
 import asyncio
 import logging
@@ -32,7 +33,7 @@ _MAX_PAGE: Final = 10_000
 
 
 class FilesResource:
-    """Answers /v1/files and what is below. `on_use` is called when an application keeps a file."""
+    """Answers /v1/files and the paths below it. `on_use` is called when an application stores a file."""
 
     endpoint: Endpoint = "files"
     errors = OPENAI_ERRORS
@@ -44,7 +45,7 @@ class FilesResource:
         self._on_use = on_use
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return the methods that a path answers; none if it is not one of this resource's."""
+        """Return the methods that a path supports; empty if the path does not belong to this resource."""
         if path == _FILES:
             return ("GET", "POST")
         found = _ONE.fullmatch(path)
@@ -141,12 +142,12 @@ class FilesResource:
 
 
 def new_file_id(now_ns: int) -> str:
-    """Create a file's id. Ids sort by the time they were made."""
+    """Create a file's id. Ids sort by creation time."""
     return f"file-{uuid7(now_ns).hex}"
 
 
 def no_such_file(file_id: str, param: str = "id") -> NotFound:
-    """Return the error for a file that is not there, or is someone else's."""
+    """Return the error for a file that does not exist, or belongs to another owner."""
     return NotFound(
         f"there is no file {file_id[:100]!r}; GET /v1/files lists yours", param=param, code="file_not_found"
     )

@@ -1,6 +1,6 @@
-"""An upload's multipart body becomes a file's content and fields.
+"""Parses an upload's multipart body into a file's content and fields.
 
-Reading takes milliseconds a mebibyte: callers do it in a thread.
+Parsing takes milliseconds per mebibyte: callers do it in a thread.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _MAX_EXPIRY_SECONDS: Final = 30 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as it was sent. `expires_after_seconds`: from when it is kept."""
+    """A file as it was sent. `expires_after_seconds` counts from when it is stored."""
 
     filename: str
     pieces: tuple[bytes, ...]
@@ -50,7 +50,7 @@ def read_upload(content_type: str, body: bytes) -> Upload:
 
 
 def read_expiry(anchor: str, seconds: int, param: str) -> int:
-    """Hold a wish for an expiry to what is kept: seconds after the making of a file. Raises InvalidRequest."""
+    """Validate an expiry: seconds after the creation of a file. Raises InvalidRequest."""
     if anchor != "created_at":
         raise InvalidRequest(f"{param}.anchor is {anchor[:40]!r}; it is 'created_at'", param=param)
     if not _MIN_EXPIRY_SECONDS <= seconds <= _MAX_EXPIRY_SECONDS:
@@ -86,7 +86,7 @@ def _text(texts: dict[str, bytearray], name: str) -> str:
 
 @dataclass(slots=True)
 class _Parts(FormReader):
-    """What the parser calls back with, put together."""
+    """Collects what the parser reports in its callbacks."""
 
     texts: dict[str, bytearray] = field(default_factory=dict)
     filename: str | None = None

@@ -1,6 +1,6 @@
-"""POST /v1beta/models/{model}:embedContent and :batchEmbedContents as the data plane's operations.
+"""POST /v1beta/models/{model}:embedContent and :batchEmbedContents as operations of the data plane.
 
-A target that speaks the API gets the body as it came, any other one a request to /v1/embeddings.
+A target that speaks the API gets the body unchanged, any other one a request to /v1/embeddings.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ _vectors: Final = msgspec.json.Decoder(_Vectors)
 
 
 class GeminiEmbeddingReply(EmbeddingReply):
-    """The sink of one answer: as a target of the API sent it, or vectors put into its words."""
+    """The sink of one answer: as sent by a target of the API, or vectors rendered in its format."""
 
     def __init__(self, facts: ReplyFacts, request: EmbeddingRequest, *, is_batch: bool) -> None:
         super().__init__(facts, request)
@@ -58,12 +58,12 @@ class GeminiEmbeddingReply(EmbeddingReply):
         self._is_native = False
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens; forget what a failed one said."""
+        """Count the next attempt's tokens; drop what a failed one produced."""
         super().begin_attempt(progress, resumes=resumes)
         self._is_native = False
 
     def native(self) -> None:
-        """Record that the answer is in the client's words."""
+        """Record that the answer is in the client's API."""
         self._is_native = True
 
     def whole(self, body: bytes) -> None:
@@ -78,7 +78,7 @@ class GeminiEmbeddingReply(EmbeddingReply):
         super().whole(self._rendered([one.embedding for one in found]))
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render the answer and give its size in bytes."""
+        """Render the answer and return its size in bytes."""
         if self._body is None and self._vectors is not None:
             self._body = self._rendered(floats_of(self._vectors))
         return super().prepare_end(usage)
@@ -92,10 +92,10 @@ class GeminiEmbeddingReply(EmbeddingReply):
 
 
 class EmbedOperation(Operation):
-    """The operation. The model stands in the path."""
+    """The operation. Its path contains the model."""
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a request of this path."""
+        """Return the reader of a request at this path."""
         model, verb = model_and_verb(exchange.path)
         return partial(_read, model, verb, is_spoken=_reach.of(model, snapshot) != "none")
 
@@ -152,7 +152,7 @@ def _untold(field: str, value: str) -> InvalidRequest:
 
 
 def _text(request: EmbedRequest, where: str) -> str:
-    """Return a content's text. Raises NotOffered on a part of another kind."""
+    """Return a content's text. Raises NotOffered if it has a part of another kind."""
     for place, part in enumerate(request.content.parts):
         if part.text is None:
             name = f"{where}content.parts[{place}]"

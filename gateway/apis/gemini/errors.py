@@ -37,7 +37,7 @@ def error_body(error: TollkeeperError) -> bytes:
 
 
 def error_event(error: TollkeeperError) -> bytes:
-    """Render an error as the event that ends a stream which had begun."""
+    """Render an error as the event that ends a stream in progress."""
     return b"data: %b\n\n" % error_body(error)
 
 

@@ -12,9 +12,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def is_google(exchange: Exchange) -> bool:
-    """Return whether the caller is a client of Google's API, by the header that its key stands in.
+    """Return whether the caller is a client of Google's API, by the header that contains its key.
 
-    Google's SDKs say v1 by default, where OpenAI's API has paths of the same names.
+    Google's SDKs use v1 by default, where OpenAI's API has paths of the same names.
     """
     return bool(exchange.header(b"x-goog-api-key"))
 
@@ -25,7 +25,7 @@ def model_page(names: Iterable[str]) -> bytes:
 
 
 def model_body(name: str) -> bytes:
-    """Return one model."""
+    """Return the description of one model."""
     return _encode(_entry(name))
 
 

@@ -49,7 +49,7 @@ class GeminiPassage(NativePassage):
         return renderer.closing(usage, wants_usage=True)
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole answer calls; `None` if it cannot be read."""
+        """Return the tools that a complete answer calls; `None` if it cannot be parsed."""
         try:
             candidates = _answers.decode(body).candidates or ()
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -70,17 +70,17 @@ class GeminiReply(TranslatedReply):
         super().__init__(facts, request, self._new(), None if request.native is None else GeminiPassage())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens; forget what a failed one said."""
+        """Count the next attempt's tokens; drop what a failed one produced."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
             self._renderer = self._new()
 
 
 class GeminiOperation(Operation):
-    """The operation. The model, and whether the answer is a stream, stand in the path."""
+    """The operation. Its path contains the model, and whether the answer is a stream."""
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a request of this path. Raise InvalidRequest on a stream that is not an event stream."""
+        """Return the reader of a request at this path. Raise InvalidRequest on a stream that is not an event stream."""
         _, verb = model_and_verb(exchange.path)
         if verb == _STREAM and parse_qs(exchange.query, max_num_fields=100).get("alt", [""])[-1] != "sse":
             raise InvalidRequest("streams are server-sent events: add ?alt=sse to the address", param="alt")
@@ -88,7 +88,7 @@ class GeminiOperation(Operation):
 
 
 class GeminiReading(NativeReading):
-    """How requests are read. The model, and whether the answer is a stream, stand in the path."""
+    """How requests are read. The path contains the model, and whether the answer is a stream."""
 
     def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
         """Read a request of which the gateway has changed the body."""
@@ -108,7 +108,7 @@ class GeminiReading(NativeReading):
 
 
 def operation_at(path: str) -> Operation | None:
-    """Return what answers a path; `None` if no operation does."""
+    """Return the operation at a path; `None` if there is none."""
     return _BY_VERB.get(verb_of(path))
 
 

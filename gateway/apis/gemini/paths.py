@@ -1,4 +1,4 @@
-"""Paths of the Gemini API: the model and what is to be done stand in them."""
+"""Paths of the Gemini API, which contain the model and the operation."""
 
 import re
 from typing import Final
@@ -34,13 +34,13 @@ def models_path(path: str) -> str | None:
 
 
 def verb_of(path: str) -> str:
-    """Return what a path asks to be done; empty if it asks nothing of a model."""
+    """Return the operation in a path; empty if there is none."""
     found = _PATH.fullmatch(path)
     return "" if found is None else found.group(2)
 
 
 def model_and_verb(path: str) -> tuple[str, str]:
-    """Return the model and the verb of a path. Raise NotFound if it has none."""
+    """Return the model and the operation in a path. Raise NotFound if there are none."""
     found = _PATH.fullmatch(path)
     if found is None:
         raise NotFound(f"there is no {path[:100]!r} here; served are {', '.join(SERVED)}")

@@ -65,7 +65,9 @@ def read_gemini(model: str, content_type: str, body: bytes, *, is_streamed: bool
 
 
 def in_camel_case(body: bytes) -> bytes:
-    """Return a body with its names in camelCase: the API takes snake_case too. What is no JSON object stays."""
+    """Return a body with its field names in camelCase: the API accepts snake_case too. A body that is not a JSON object
+    is unchanged.
+    """
     if b"_" not in body:
         return body
     try:
@@ -125,7 +127,7 @@ def _messages(request: GeminiRequest) -> list[dict[str, Any]]:
 
 
 class _CallIds:
-    """Ids of calls, which chats need and this API seldom has: a result belongs to the oldest open call of its name."""
+    """Assigns the call ids that chats need. A result without an id belongs to the oldest open call of its name."""
 
     def __init__(self) -> None:
         self._made = 0

@@ -31,7 +31,7 @@ _objects: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Candidate(WholeText):
-    """One choice while it is put together. Calls are whole parts, so that a stream has them at its end."""
+    """One choice while it is assembled. Calls are whole parts, so a stream sends them at its end."""
 
     __slots__ = ("_calls", "_last", "_shows_thinking", "parts")
 
@@ -42,12 +42,12 @@ class Candidate(WholeText):
         self.parts: list[dict[str, Any]] = []
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raise UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raise UpstreamBroken on invalid tool calls."""
         super().take(delta)
         self.parts += self.pieces(delta)
 
     def pieces(self, delta: Delta) -> list[dict[str, Any]]:
-        """Return the parts that a piece adds, and keep its calls."""
+        """Return the parts that a delta adds, and store its calls."""
         found: list[dict[str, Any]] = []
         if delta.reasoning and self._shows_thinking:
             found.append({"text": delta.reasoning, "thought": True})
@@ -94,11 +94,11 @@ class GeminiRenderer(AnswerRenderer):
         self._cause: TollkeeperError | None = None
 
     def opening(self, index: int) -> bytes:
-        """Render nothing: each event is a whole response."""
+        """Render nothing: each event is a complete response."""
         return b""
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of a candidate; its calls and its end come with the last event."""
+        """Render a delta of a candidate; its calls and its end are in the last event."""
         candidate = self._open.setdefault(delta.index, self.new_choice())
         parts = candidate.pieces(delta)
         if delta.finish_reason is not None:
@@ -106,11 +106,11 @@ class GeminiRenderer(AnswerRenderer):
         return self._event({"candidates": [_candidate(delta.index, parts, None)]}) if parts else b""
 
     def new_choice(self) -> Candidate:
-        """Return a candidate to be put together."""
+        """Return an empty candidate to assemble."""
         return Candidate(shows_thinking=self._shows_thinking)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """Record that the gateway cut a candidate; its end comes with the last event."""
+        """Record that the gateway cut a candidate; its end is in the last event."""
         self._ends[index] = why.ends_with
         self._cause = why
         return b""
@@ -140,7 +140,7 @@ class GeminiRenderer(AnswerRenderer):
 
 
 def usage_metadata(usage: Usage) -> dict[str, object]:
-    """Return usage as the API has it: thoughts stand beside the candidates' tokens. What is unknown is left out."""
+    """Return usage in the API's format: thoughts are separate from candidates' tokens. Unknown counts are omitted."""
     thought, made = usage.output_reasoning, usage.output_tokens
     found: dict[str, object] = {"promptTokenCount": usage.input_tokens or 0}
     if made is not None:
@@ -158,7 +158,7 @@ def _candidate(index: int, parts: list[dict[str, Any]], finish_reason: str | Non
 
 
 def _joined(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put neighbouring texts together."""
+    """Join adjacent texts."""
     found: list[dict[str, Any]] = []
     for part in parts:
         if found and found[-1].get("thought") == part.get("thought"):

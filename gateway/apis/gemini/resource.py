@@ -23,14 +23,14 @@ _COUNT: Final = ":countTokens"
 
 
 class GeminiCounting(Counting):
-    """Counting in this API. The model stands in the path."""
+    """Token counting in this API. The path contains the model."""
 
     def answers(self, path: str) -> bool:
         """Return whether a path counts."""
         return is_gemini(path) and path.endswith(_COUNT)
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a prompt: a request, or its contents alone."""
+        """Return the reader of a prompt: a request, or only its contents."""
         return partial(_read_prompt, model_and_verb(exchange.path)[0])
 
 
@@ -57,7 +57,7 @@ class GeminiModels:
     errors = GEMINI_ERRORS
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return what the path answers."""
+        """Return the methods that the path supports."""
         return ("GET",) if models_path(path) is not None else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:

@@ -42,7 +42,7 @@ def read_untranslated_gemini(model: str, content_type: str, body: bytes, *, is_s
 
 
 def _whole(config: dict[str, Any], camel: str, snake: str) -> int | None:
-    """Return a count. Raise InvalidRequest on one that is not a whole number above 0."""
+    """Return a count. Raise InvalidRequest if it is not a positive integer."""
     value = config.get(camel, config.get(snake))
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""The content blocks of a message, found in a chat's deltas as they come: thoughts, texts and calls, in their order."""
+"""The content blocks of a message, found in a chat's deltas as they arrive: thoughts, texts and calls, in order."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -37,9 +37,9 @@ _objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Block:
-    """One block while it is made. `call_id` and `name` are those of a tool's call.
+    """One block while it is assembled. `call_id` and `name` belong to a tool call.
 
-    `signature` is a thought's, and the whole of one that only its maker can read.
+    `signature` belongs to a thought, and is all of a thought that only its provider can read.
     """
 
     __slots__ = ("call_id", "index", "kind", "name", "pieces", "signature")
@@ -65,7 +65,7 @@ class Block:
 
 
 class BlockFinder:
-    """Reports each piece of an answer to which block it belongs; a block is new where its index was not yet given."""
+    """Assigns each piece of an answer to a block; a block is new if its index has not occurred before."""
 
     def __init__(self, call_prefix: str, *, shows_thinking: bool) -> None:
         self._call_prefix = call_prefix  # of the ids that calls get which have none
@@ -81,7 +81,7 @@ class BlockFinder:
         return bool(self._calls)
 
     def pieces(self, delta: Delta) -> Iterator[tuple[Block, str]]:
-        """Yield the pieces of a delta. Raises UpstreamBroken on tool calls that are none."""
+        """Yield the pieces of a delta. Raises UpstreamBroken on invalid tool calls."""
         if self._shows_thinking:
             if delta.thinking_blocks:
                 yield from self._of_thoughts(delta)
@@ -99,7 +99,7 @@ class BlockFinder:
         return current
 
     def _of_thoughts(self, delta: Delta) -> Iterator[tuple[Block, str]]:
-        """Yield thoughts with what signs them, which ends each; they say again what the delta's reasoning says."""
+        """Yield thoughts with their signatures, which end them; they repeat the delta's reasoning text."""
         try:
             thoughts = _thoughts.decode(delta.thinking_blocks)
         except msgspec.MsgspecError:
@@ -144,7 +144,7 @@ class BlockFinder:
 
 
 def _input_of(arguments: str) -> msgspec.Raw | dict[str, str]:
-    """Return a call's arguments as the object they are; where they are none, an object that holds their text."""
+    """Return a call's arguments as an object; if they are not an object, one that contains their text."""
     if not arguments.strip():
         return {}
     try:

@@ -34,9 +34,9 @@ _ENDPOINTS: Final[Mapping[str, Endpoint]] = {
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What counting is in one API: its path, how a prompt is read, and what is answered.
+    """Token counting in one API: its path, the reader of a prompt, and the answer.
 
-    `native` reads prompts of models whose targets speak the API: these may hold what no chat can carry.
+    `native` reads prompts of models whose targets speak the API: these may contain what no chat can carry.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Counting:
         return path == self.path
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a prompt."""
+        """Return the reader of a prompt."""
         native = self.operation.native
         return self.read if native is None or native.reaches(exchange, snapshot) == "none" else native.untranslated
 
@@ -73,7 +73,7 @@ class CountTokens:
         self._estimator = estimator
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Return what the path answers."""
+        """Return the methods that the path supports."""
         return ("POST",) if self._counting.answers(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
@@ -100,7 +100,7 @@ class CountTokens:
     async def _count(
         self, request: TranslatedChat, model: ModelSpec, pool: PoolSpec, key: KeyEntry
     ) -> tuple[int, CountMethod]:
-        """Count by a target that can, which an engine host is; else estimate by what its prompts have come to.
+        """Count at a target that can, such as an engine host; else estimate from earlier prompts.
 
         Raises UnsupportedParameter if every target would refuse the message.
         """

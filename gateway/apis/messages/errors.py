@@ -1,4 +1,4 @@
-"""Errors in Anthropic's shape, with its words for their kinds and the statuses that its SDKs know them by."""
+"""Errors in Anthropic's format, with its error types and the statuses that its SDKs expect."""
 
 import re
 from functools import partial
@@ -57,7 +57,7 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:(\d+
 
 
 def error_kind(error: TollkeeperError) -> str:
-    """Return Anthropic's `error.type`: the one that the model's server gave, if it is about the request or the load."""
+    """Return Anthropic's `error.type`: that of the model's server, if it is about the request or the load."""
     if error.upstream_type in _PASSED_ON:
         return error.upstream_type
     unlisted = "invalid_request_error" if error.status < 500 else "api_error"
@@ -79,17 +79,17 @@ def error_body(error: TollkeeperError, request_id: str | None = None) -> bytes:
 
 
 def error_event(error: TollkeeperError, request_id: str | None = None) -> bytes:
-    """Render an error as the event that ends a stream which had begun."""
+    """Render an error as the event that ends a stream in progress."""
     return b"event: error\ndata: %b\n\n" % error_body(error, request_id)
 
 
 def error_status(error: TollkeeperError) -> int:
-    """Return the HTTP status: Anthropic's API has one of its own for what cannot be served now."""
+    """Return the HTTP status: Anthropic's API has its own for overload."""
     return _OVERLOADED if error.status == 503 else error.status
 
 
 def own_headers(headers: Headers, wall_ns: int) -> Headers:
-    """Return what Anthropic's API calls by other names: the request's id and the limits, whose resets are moments."""
+    """Return headers under Anthropic's names: the request's id and the limits, whose resets are timestamps."""
     found: Headers = ()
     for name, value in headers:
         if name == b"x-request-id":
@@ -112,7 +112,7 @@ def messages_errors(clock: Clock) -> ErrorShape:
 
 
 def _moment(duration: bytes, wall_ns: int) -> bytes:
-    """Return the moment in so long a time, in whole seconds rounded up: "1m30s" -> "2026-11-21T16:31:31Z"."""
+    """Return the time `duration` from now, in whole seconds rounded up: "1m30s" -> "2026-11-21T16:31:31Z"."""
     found = _DURATION.fullmatch(duration.decode("latin-1"))
     hours, minutes, seconds, milliseconds = found.groups() if found is not None else (None,) * 4
     wait_seconds = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) + int(milliseconds or 0) / 1000

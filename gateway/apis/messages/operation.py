@@ -1,4 +1,4 @@
-"""POST /v1/messages: a chat asked for and answered in the words of Anthropic's API."""
+"""POST /v1/messages: a chat in the format of Anthropic's API."""
 
 from typing import Final
 

@@ -154,7 +154,7 @@ def _size(content: "str | Sequence[AnyBlock] | None") -> int:
 
 
 def _refuse_fields(request: Prompt, body: bytes) -> None:
-    """Refuse what is not offered, and what nobody knows: it is most likely misspelt."""
+    """Refuse fields that are not supported, and unknown ones, which are probably misspelt."""
     for name, value in _names.decode(body).items():
         if name in _FIELDS or (name in _NOT_OFFERED and bytes(value) in (b"null", b"[]")):
             continue
@@ -170,7 +170,7 @@ def _refuse_fields(request: Prompt, body: bytes) -> None:
 
 
 def _check_blocks(message: Message, where: str) -> None:
-    """Hold blocks to the role they belong to, and refuse what no target is given."""
+    """Verify that blocks match their role, and refuse those that no target can get."""
     for place, block in enumerate(message.content):
         assert not isinstance(block, str)
         at = f"{where}.content[{place}]"
@@ -233,6 +233,6 @@ def _check_tool(tool: Tool, at: str) -> None:
 
 
 def _check_object(value: msgspec.Raw, at: str) -> None:
-    """Hold to a JSON object what goes on as it came."""
+    """Verify that a value that is passed on unchanged is a JSON object."""
     if not bytes(value).lstrip().startswith(b"{"):
         raise InvalidRequest(f"{at} is not an object", param=at)

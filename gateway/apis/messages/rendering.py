@@ -38,10 +38,9 @@ MessageUsage = dict[str, object]
 
 
 def input_usage(usage: Usage) -> MessageUsage:
-    """Return the input leaves. What is not known is left out, but for `input_tokens`, which must be there and is 0
-    then.
+    """Return the input leaves. Unknown ones are omitted, except `input_tokens`, which is required and is then 0.
 
-    `input_tokens` is the input that was neither read from a cache nor written to one.
+    `input_tokens` is input that was neither read from a cache nor written to one.
     """
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     found: MessageUsage = {"input_tokens": (usage.input_tokens or 0) - (read or 0) - (written or 0)}
@@ -57,9 +56,7 @@ def input_usage(usage: Usage) -> MessageUsage:
 
 
 def message_usage(usage: Usage) -> MessageUsage:
-    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7 of
-    them.
-    """
+    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7."""
     found = input_usage(usage) | {"output_tokens": usage.output_tokens or 0}
     if usage.output_reasoning is not None:
         found["output_tokens_details"] = {"thinking_tokens": usage.output_reasoning}
@@ -74,7 +71,7 @@ def _tier(name: str) -> dict[str, object]:
 
 
 class MessageRenderer(AnswerRenderer):
-    """Renders one message. A message has one choice: what a target makes of others is left out."""
+    """Renders one message. A message has one choice: further choices of a target are dropped."""
 
     def __init__(self, message_id: str, model: str, *, shows_thinking: bool) -> None:
         self._message_id = message_id
@@ -99,7 +96,7 @@ class MessageRenderer(AnswerRenderer):
         return _event("message_start", {"type": "message_start", "message": self._message([], _NO_END, usage)})
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of the message; nothing if it says nothing yet."""
+        """Render a delta of the message; nothing if it has no content yet."""
         if delta.index:
             return b""
         rendered = b""
@@ -116,11 +113,11 @@ class MessageRenderer(AnswerRenderer):
         return rendered
 
     def new_choice(self) -> "WholeMessage":
-        """Return a message to be put together."""
+        """Return an empty message to assemble."""
         return WholeMessage(self._new_finder())
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """End a message that the gateway cut; the event that says so comes with its usage."""
+        """End a message that the gateway cut; the event that reports it also contains its usage."""
         if index:
             return b""
         self._cause = why
@@ -179,7 +176,7 @@ class MessageRenderer(AnswerRenderer):
 
 
 class WholeMessage(WholeText):
-    """A message while it is put together."""
+    """A message while it is assembled."""
 
     __slots__ = ("_blocks", "_finder", "_stop")
 
@@ -190,7 +187,7 @@ class WholeMessage(WholeText):
         self._stop = ""
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raises UpstreamBroken on invalid tool calls."""
         super().take(delta)
         self._stop = delta.stop or self._stop
         for block, piece in self._finder.pieces(delta):
@@ -226,7 +223,7 @@ def _end(finish_reason: str, stop: str, *, has_calls: bool) -> dict[str, object]
 
 
 def cut_events(open_block: int | None, why: TollkeeperError, usage: Usage) -> bytes:
-    """Render the events that end a message which another server began and the gateway cut."""
+    """Render the events that end a message which another server started and the gateway cut."""
     stop = _event("content_block_stop", {"type": "content_block_stop", "index": open_block})
     delta: dict[str, object] = {
         "type": "message_delta",

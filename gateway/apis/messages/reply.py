@@ -41,7 +41,7 @@ class MessagePassage(NativePassage):
         return cut_events(self._open, why, usage)
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole message calls; `None` if it cannot be read."""
+        """Return the tools that a complete message calls; `None` if it cannot be parsed."""
         try:
             content = _messages.decode(body).content
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -66,7 +66,7 @@ class MessagesReply(TranslatedReply):
         super().add_headers(headers + own_headers(headers, self._clock.wall_ns()))
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens; what a failed one said and reported does not hold for another."""
+        """Count the next attempt's tokens; drop what a failed one produced and reported."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
             self._known_renderer = None
@@ -88,7 +88,7 @@ class MessagesReply(TranslatedReply):
             self._known_renderer.service_tier = tier
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Keep what the target knows of the usage, which a stream opens with where it comes first."""
+        """Store the usage that the target reports, with which a stream starts if it arrives first."""
         super().report(usage, count_method)
         self._usage_at_start = usage
         if isinstance(self._known_renderer, MessageRenderer):

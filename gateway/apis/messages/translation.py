@@ -1,4 +1,4 @@
-"""A request of the Messages API becomes a chat: the same words, limits and tools, in the JSON that targets take."""
+"""Translates a request of the Messages API to a chat: the same text, limits and tools, in JSON for targets."""
 
 from typing import Any, Final
 
@@ -63,9 +63,9 @@ def translated(request: Prompt) -> TranslatedChat:
 
 
 def effort_of(request: Prompt) -> ReasoningEffort | None:
-    """Return how much the model is to think; `None`: as much as it does of itself.
+    """Return the reasoning effort; `None`: the model's default.
 
-    What `output_config.effort` says holds above a budget, and that thinking is disabled above both.
+    `output_config.effort` overrides a budget, and disabled thinking overrides both.
     """
     thinking, output = request.thinking, request.output_config
     if isinstance(thinking, NoThinking):

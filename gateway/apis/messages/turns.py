@@ -1,6 +1,8 @@
-"""The messages of Anthropic's API as those of a chat: no text lost, its order kept, tool results where chats want them.
+"""Translates the messages of Anthropic's API to those of a chat, with all text in order, and tool results where chats
+expect them.
 
-What only some servers understand (`cache_control`, `thinking_blocks`) is put in and taken out again by `without_marks`.
+Fields that only some servers understand (`cache_control`, `thinking_blocks`) are included, and removed again by
+`without_marks`.
 """
 
 import itertools
@@ -33,7 +35,7 @@ _PDF_NAME: Final = "document.pdf"
 
 
 def chat_messages(system: str | Sequence[TextBlock] | None, messages: Sequence[Message]) -> list[ChatMessage]:
-    """Return a conversation as a chat has it. Neighbours of one role become one turn, as Anthropic's API says."""
+    """Return a conversation as chat messages. Adjacent messages of one role become one turn, as in Anthropic's API."""
     found = [] if not system else [_said("system", _parts(_blocks_of(system)))]
     for role, turn in itertools.groupby(messages, key=lambda message: message.role):
         blocks = [block for message in turn for block in _blocks_of(message.content)]
@@ -47,7 +49,7 @@ def chat_messages(system: str | Sequence[TextBlock] | None, messages: Sequence[M
 
 
 def without_marks(message: ChatMessage) -> ChatMessage:
-    """Return a message as every server takes it: without marks, and one text as a string."""
+    """Return a message that every server accepts: without marks, and a single text as a string."""
     plain = {name: value for name, value in message.items() if name not in MARKS}
     content = plain.get("content")
     if isinstance(content, list):
@@ -104,7 +106,7 @@ def _said(role: str, parts: list[Part]) -> ChatMessage:
 
 
 def _assistant_message(blocks: "Iterable[AnyBlock]") -> ChatMessage:
-    """Return an assistant's turn: what it said, the tools it called, and its signed thoughts."""
+    """Return an assistant's turn: its text, its tool calls, and its signed thoughts."""
     texts: list[Part] = []
     calls: list[dict[str, Any]] = []
     thoughts: list[dict[str, str]] = []
@@ -129,9 +131,9 @@ def _assistant_message(blocks: "Iterable[AnyBlock]") -> ChatMessage:
 
 
 def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
-    """Yield a user's turn: the results of tools first, as chats want them right after the calls, then all the rest.
+    """Yield a user's turn: first the tool results, as chats require them directly after the calls, then the rest.
 
-    A chat's tool messages are text: what else a result holds stands at the beginning of the rest.
+    A chat's tool messages are text: other parts of a result are at the start of the rest.
     """
     rest: list[Part] = []
     for block in blocks:
@@ -148,7 +150,7 @@ def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
 
 
 def _tool_message(block: ToolResultBlock) -> tuple[ChatMessage, list[Part]]:
-    """Return a result's text as a message, and what of it is not text. An error says that it is one."""
+    """Return a result's text as a message, and its other parts. An error is marked as such."""
     parts = list(_parts(_blocks_of(block.content or [])))
     texts = [part for part in parts if part["type"] == "text"]
     others = [part for part in parts if part["type"] != "text"]
@@ -186,7 +188,7 @@ def _image(block: ImageBlock) -> Part:
 
 
 def _document(block: DocumentBlock) -> list[Part]:
-    """Return a document, with what is said of it before it."""
+    """Return a document, preceded by its title and context."""
     source = block.source
     about = [text for text in (block.title, block.context) if text]
     if isinstance(source, PlainText):

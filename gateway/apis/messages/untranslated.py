@@ -1,4 +1,4 @@
-"""Read a request of the Messages API that is not translated: its model, its limits, and who asks."""
+"""Reads a request of the Messages API that is not translated: its model, its limits, and its user."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""Requests for targets that speak a client's API themselves: read for what the gateway decides by, else untouched."""
+"""Requests for targets that speak a client's API themselves: only evaluated fields are read, the rest is unchanged."""

@@ -11,7 +11,7 @@ Reach = Literal["none", "some", "all"]
 
 
 class NativeReach:
-    """Reports how many of a model's targets speak an API; worked out once for each configuration."""
+    """Reports how many of a model's targets speak an API; computed once per configuration."""
 
     def __init__(self, api: str) -> None:
         self._api = api

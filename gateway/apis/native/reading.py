@@ -32,7 +32,7 @@ Reader = Callable[[str, bytes], AnyRequest]
 
 
 class Readers:
-    """What reads one request, and where a target of the API answers it."""
+    """The reader of one request, and the path at which a target of the API answers it."""
 
     __slots__ = ("path", "translate", "untranslated")
 
@@ -46,9 +46,9 @@ class Readers:
 class NativeReading:
     """How the requests of one API are read.
 
-    `translate` makes a chat of a request, and refuses what no chat can carry. `untranslated` reads what the gateway
-    decides by alone. `headers` are those of the client that go to the target, each with its value if there is none.
-    `path` is where a target answers, if that is not where it answers most requests of the API.
+    `translate` translates a request to a chat, and refuses what no chat can carry. `untranslated` reads only the fields
+    that the gateway evaluates. `headers` are the client's headers that go to the target, each with its default. `path`
+    is where a target answers, if it differs from the API's usual path.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class NativeReading:
         return "none" if name is None else self.reach.of(name, snapshot)
 
     def model_of_all(self, exchange: Exchange, snapshot: Snapshot) -> str | None:
-        """Return the model that is asked for, if all targets that may answer speak the API; else `None`."""
+        """Return the requested model, if all targets that may answer speak the API; else `None`."""
         name = self._model_in(exchange)
         return name if name is not None and self.reach.of(name, snapshot) == "all" else None
 
     def reader_of_all(self, exchange: Exchange, model: str) -> Reader:
-        """Return what reads a request for a model, as `model_of_all` has found it."""
+        """Return the reader of a request for a model found by `model_of_all`."""
         return partial(self._read, self._readers(exchange), model, "all", self._head_of(exchange))
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
-        """Return what reads a request, by who may answer it."""
+        """Return the reader of a request, depending on the targets that may answer."""
         name, readers = self._model_in(exchange), self._readers(exchange)
         if name is None:
             return readers.translate  # which says what is wrong
@@ -99,7 +99,7 @@ class NativeReading:
         return self.untranslated(_JSON, body)
 
     def _model_in(self, exchange: Exchange) -> str | None:
-        """Return the model that is asked for; `None` if the body cannot be read."""
+        """Return the requested model; `None` if the body cannot be parsed."""
         return _model_in(exchange.body)
 
     def _readers(self, exchange: Exchange) -> Readers:

@@ -1,4 +1,4 @@
-"""Leave out of a request what no chat can carry, for targets whose settings say so."""
+"""Leaves out of a request what no chat can carry, for targets whose settings allow it."""
 
 import re
 from collections.abc import Callable
@@ -18,9 +18,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_dropping(read: Callable[[str, bytes], AnyRequest], content_type: str, body: bytes) -> AnyRequest:
-    """Read a request; leave out, and name in `dropped`, top-level fields and tools that would be refused as unknown.
+    """Read a request; omit, and name in `dropped`, top-level fields and tools that would be refused as unknown.
 
-    Raises what `read` does for everything else, such as a value out of range.
+    Raises the errors of `read` for everything else, such as a value out of range.
     """
     dropped: list[str] = []
     first: InvalidRequest | None = None

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: read, asked of a model as a chat, rendered, kept."""
+"""OpenAI's Responses API: read, sent to a model as a chat, rendered, stored."""

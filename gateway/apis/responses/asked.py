@@ -1,4 +1,4 @@
-"""A response as it was asked for, read and checked, with what looking things up has added; and its input as listed."""
+"""A response request, read and validated, with looked-up items; and its input for listing."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -15,7 +15,7 @@ _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class AskedItem(msgspec.Struct, frozen=True):
-    """One item of the input: read, and as the JSON it came as."""
+    """One item of the input: parsed, and as the original JSON."""
 
     item: InputItem
     json: bytes
@@ -24,8 +24,8 @@ class AskedItem(msgspec.Struct, frozen=True):
 class AskedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A request with its items. Of the tools `offered`, `tools` are those that `tool_choice` lets the model call.
 
-    `shown_tools` are the tools as the response repeats them. `tool_choice` is as a chat has it. `history` is what the
-    responses that this one continues were given and said, the oldest first.
+    `shown_tools` are the tools as the response repeats them. `tool_choice` is in a chat's format. `history` has the
+    inputs and outputs of the responses that this one continues, oldest first.
     """
 
     request: ResponseRequest
@@ -39,7 +39,7 @@ class AskedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def listed_items(request_id: UUID, items: list[bytes]) -> list[dict[str, Any]]:
-    """Return a request's items in their full form, for keeping and listing; those that came without an id get one."""
+    """Return a request's items in their full form, for storing and listing; items without an id get one."""
     return [_listed(request_id, place, _decoder.decode(json)) for place, json in enumerate(items)]
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/responses/compact: a history made shorter, by targets that speak the Responses API alone."""
+"""POST /v1/responses/compact: shortens a history, only at targets that speak the Responses API."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ _REFUSED: Final = NotOffered(
 
 
 def _read_refused(content_type: str, body: bytes) -> AnyRequest:
-    """Read a request that targets of other APIs refuse; what else is wrong with it, or its caller, is told first."""
+    """Read a request that targets of other APIs refuse; other errors of request or caller are reported first."""
     native = NativeBody(api="responses", path=_PATH, body=body, refusal=_REFUSED)
     return msgspec.structs.replace(_whole_history(read_response(content_type, body)), native=native)
 
@@ -39,7 +39,7 @@ def _read_untranslated(content_type: str, body: bytes) -> TranslatedChat:
 
 
 def _whole_history(request: TranslatedChat) -> TranslatedChat:
-    """Return a request with all of its history in it. Raises InvalidRequest on one that refers to a kept response."""
+    """Return a request with all of its history in it. Raises InvalidRequest if it refers to a stored response."""
     assert isinstance(request.origin, AskedResponse)
     if request.origin.request.previous_response_id is not None:
         raise InvalidRequest(

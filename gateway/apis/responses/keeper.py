@@ -50,7 +50,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ResponseKeeper:
-    """Keeps responses for `keep_seconds` from the last time that one of their conversation was made."""
+    """Stores responses for `keep_seconds` from the last response of their conversation."""
 
     def __init__(
         self, kept: KeptObjects, keep_seconds: float, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
@@ -63,9 +63,9 @@ class ResponseKeeper:
         self.patience_seconds = _PATIENCE_SECONDS  # that an answer's end waits for the database
 
     async def resolve(self, request: AnyRequest, key: KeyEntry) -> AnyRequest:
-        """Make a chat of what was asked, with all that it refers to.
+        """Build a chat from a request, with everything that it refers to.
 
-        Raises NotFound, InvalidRequest, or ObjectsUnavailable. Where nothing is referred to, nothing is looked up.
+        Raises NotFound, InvalidRequest, or ObjectsUnavailable. Without references nothing is looked up.
         """
         asked = getattr(request, "origin", None)
         assert isinstance(asked, AskedResponse) and isinstance(request, TranslatedChat)
@@ -92,9 +92,9 @@ class ResponseKeeper:
         )
 
     async def keep(self, request_id: UUID, asked: AskedResponse, response: dict[str, Any]) -> None:
-        """Keep a response, under its own id.
+        """Store a response under its own id.
 
-        Raises ObjectsUnavailable, or InvalidRequest where it is too large or cannot be listed.
+        Raises ObjectsUnavailable, or InvalidRequest if it is too large or cannot be listed.
         """
         if sum(len(one.json) for one in asked.items) > _LARGE_BYTES:
             stored = await asyncio.to_thread(self._stored, request_id, asked, response)
@@ -115,7 +115,7 @@ class ResponseKeeper:
             ) from None
 
     async def find(self, identifier: str, owner: Owner) -> StoredResponse:
-        """Return a response. Raises NotFound if this owner has none of that id."""
+        """Return a response. Raises NotFound if this owner has none with that id."""
         found = None
         if is_response_id(identifier):
             found = await (await self._store()).find(kept_under(identifier), owner, self._clock.wall_ns())
@@ -124,7 +124,7 @@ class ResponseKeeper:
         return found
 
     async def delete(self, identifier: str, owner: Owner) -> None:
-        """Delete a response. Raises NotFound if this owner has none of that id."""
+        """Delete a response. Raises NotFound if this owner has none with that id."""
         if not is_response_id(identifier) or not await (await self._store()).delete(
             kept_under(identifier), owner, self._clock.wall_ns()
         ):
@@ -141,7 +141,7 @@ class ResponseKeeper:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def sweep(self) -> int:
-        """Delete some of what has expired and say how many. Raises ObjectsUnavailable."""
+        """Delete some expired responses and return their number. Raises ObjectsUnavailable."""
         return await (await self._store()).sweep(self._clock.wall_ns(), _SWEPT_AT_ONCE)
 
     def _stored(self, request_id: UUID, asked: AskedResponse, response: dict[str, Any]) -> StoredResponse:
@@ -200,7 +200,7 @@ class ResponseKeeper:
         return found.responses
 
     async def _dereferenced(self, items: list[AskedItem], owner: Owner) -> list[AskedItem]:
-        """Put what references name in their place. Raises NotFound, or InvalidRequest where they name too much."""
+        """Replace references by what they name. Raises NotFound, or InvalidRequest if they name too much."""
         wanted: dict[str, set[str]] = {}  # ids of items by the response that each is of
         for one in items:
             if isinstance(one.item, ItemReference):
@@ -218,7 +218,7 @@ class ResponseKeeper:
         return found
 
     async def _items_named(self, wanted: dict[str, set[str]], owner: Owner) -> dict[str, AskedItem]:
-        """Return those of the items that there are. What is looked through for them is bounded as a history is."""
+        """Return those of the items that exist. The search is bounded like a history."""
         if len(wanted) > MAX_HISTORY_RESPONSES:
             raise _too_many_named(f"{len(wanted)} responses")
         known: dict[str, AskedItem] = {}
@@ -239,7 +239,7 @@ class ResponseKeeper:
 
 
 def _chat_after(before: list[StoredResponse], asked: AskedResponse) -> TranslatedChat:
-    """Return the chat of what was asked after these responses."""
+    """Return the chat of a request that follows these responses."""
     history: list[InputItem] = [_readable(item) for response in before for item in all_items(response)]
     asked = msgspec.structs.replace(asked, history=history)
     check_items(asked)
@@ -253,7 +253,7 @@ def _items_in(response: StoredResponse, names: set[str]) -> dict[str, AskedItem]
 
 
 def _readable(item: dict[str, Any]) -> InputItem:
-    """Return an item that was kept. Raises InvalidRequest on one that is none: models' calls may lack a name."""
+    """Return a stored item. Raises InvalidRequest if it is invalid: models' calls may lack a name."""
     try:
         return item_of(item)
     except msgspec.ValidationError as error:
@@ -264,7 +264,7 @@ def _readable(item: dict[str, Any]) -> InputItem:
 
 
 def _id_of(response: dict[str, Any], request_id: UUID) -> str:
-    """Return a response's own id, which a target that speaks the API gave it; else the one of the request."""
+    """Return a response's own id, if a target that speaks the API assigned one; else the request's."""
     stated = response.get("id")
     return stated if isinstance(stated, str) and is_response_id(stated) else response_id(request_id)
 

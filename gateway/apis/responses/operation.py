@@ -26,7 +26,7 @@ COUNTING_PATH: Final = "/v1/responses/input_tokens"
 
 
 def responses(keeper: ResponseKeeper) -> Operation:
-    """Return the operation, whose responses `keeper` keeps."""
+    """Return the operation, whose responses are stored by `keeper`."""
     return Operation(
         api="responses",
         name="chat",

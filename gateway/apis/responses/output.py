@@ -1,4 +1,4 @@
-"""The items of an answer while a model makes them: reasoning, messages and calls, told as events as they grow."""
+"""The items of an answer while a model generates them: reasoning, messages and calls, reported as events."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -38,7 +38,7 @@ _calls_decoder: Final = msgspec.json.Decoder(list[_CallPiece])
 
 
 class Reasoning:
-    """What a model thinks, as one text."""
+    """A model's reasoning, as one text."""
 
     def __init__(self, identifier: str, place: int, tell: Tell) -> None:
         self._at = {"item_id": identifier, "output_index": place}
@@ -91,7 +91,7 @@ class _Part:
 
 
 class Message:
-    """What a model says."""
+    """A model's message."""
 
     def __init__(self, identifier: str, place: int, tell: Tell) -> None:
         self._at = {"item_id": identifier, "output_index": place}
@@ -100,7 +100,7 @@ class Message:
         tell("response.output_item.added", {"output_index": place, "item": self.rendered("in_progress")})
 
     def add(self, text: str, logprobs: list[TokenLogprob], *, is_refusal: bool) -> None:
-        """Add to the part of this kind, which is begun where the last is of the other."""
+        """Add to the part of this kind; start a new part if the last one is of the other kind."""
         if not self._parts or self._parts[-1].is_refusal != is_refusal:
             self._close_part()
             self._parts.append(_Part(is_refusal=is_refusal))
@@ -196,10 +196,12 @@ Item = Reasoning | Message | Call
 
 
 class Output:
-    """One answer's items, put together from deltas. Calls stay open until the end: their pieces may be interleaved."""
+    """One answer's items, assembled from deltas. Calls stay open until the end, because their pieces may be
+    interleaved.
+    """
 
     def __init__(self, request_id: UUID, tell: Tell, spaced: Mapping[str, OfferedTool] = _NO_TOOLS) -> None:
-        """Record what is told each event, and the functions of namespaces by their names in the chat."""
+        """Accept the request's id, the receiver of events, and the functions of namespaces by their chat names."""
         self._request_id = request_id
         self.tell = tell
         self.spaced = spaced
@@ -279,7 +281,7 @@ class Output:
                 call.add(function.arguments)
 
     def _call_of(self, piece: _CallPiece, name: str) -> Call:
-        """Return the call that a piece belongs to. Some servers give no places, or the same to every call."""
+        """Return the call that a piece belongs to. Some servers send no indices, or the same for every call."""
         place = piece.index
         if place is None:
             last = max(self._calls, default=-1)

@@ -1,4 +1,4 @@
-"""Follow a native stream of the Responses API, and end it where the gateway cuts it."""
+"""Follows a native stream of the Responses API, and ends it if the gateway cuts it."""
 
 import re
 from typing import Any, Final
@@ -60,7 +60,7 @@ class ResponsePassage(NativePassage):
         self._last: list[bytes] = []
 
     def take(self, data: bytes) -> None:
-        """Accept an event. Pieces of an item are let go once the item is whole."""
+        """Accept an event. Pieces of an item are dropped once the item is complete."""
         found = _KIND.search(data)
         kind = b"" if found is None else found.group(1)
         self._last = [data]
@@ -106,7 +106,7 @@ class ResponsePassage(NativePassage):
         return b"event: response.incomplete\ndata: %b\n\n" % data
 
     def _open(self, added: list[bytes]) -> None:
-        """Start an item, or with an empty list none: the pieces of the one before are let go."""
+        """Start an item, or none with an empty list: the pieces of the previous one are dropped."""
         self._added, self._pieces, self._text = added, [], []
 
     def _read_pieces(self) -> None:
@@ -116,7 +116,7 @@ class ResponsePassage(NativePassage):
         self._pieces = []
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole response calls; `None` if it cannot be read."""
+        """Return the tools that a complete response calls; `None` if it cannot be parsed."""
         try:
             output = _responses.decode(body).output
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

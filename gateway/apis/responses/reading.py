@@ -1,4 +1,4 @@
-"""Bodies of POST /v1/responses become requests here; what is wrong with them, or not offered, is said by name."""
+"""Reads bodies of POST /v1/responses; errors and unsupported fields are reported by name."""
 
 from typing import Any, Final, get_args
 
@@ -103,7 +103,7 @@ def read_asked(content_type: str, body: bytes) -> AskedResponse:
 
 
 def _read(content_type: str, body: bytes) -> ResponseRequest:
-    """Read a body. Only one with a field that nobody knows is searched for fields that are ignored."""
+    """Read a body. Only a body with an unknown field is searched for ignored fields."""
     try:
         return read_body(_decoder, content_type, body, _CHOICES)
     except InvalidRequest as error:
@@ -133,7 +133,7 @@ def _refuse_not_offered(request: ResponseRequest) -> None:
 
 
 def is_given(value: msgspec.Raw | UnsetType) -> bool:
-    """Return whether a field was given a value; `null` is none."""
+    """Return whether a field has a value; `null` is none."""
     return value is not UNSET and bytes(value).strip() != _NULL
 
 
@@ -231,7 +231,7 @@ def _read_item(raw: msgspec.Raw, place: int, body: bytes) -> InputItem:
 
 
 def _type_of(peek: _Peek) -> str:
-    """Return an item's type: the easy form of a message has none, nor need a reference."""
+    """Return an item's type: the short form of a message has none, and a reference needs none."""
     if peek.type is not None:
         return peek.type
     return "item_reference" if peek.role is None and peek.id is not None else "message"

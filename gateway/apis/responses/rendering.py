@@ -29,7 +29,7 @@ _STOPPED: Final = "stop"
 
 @dataclass(frozen=True, slots=True)
 class ResponseFacts:
-    """What every event of a response's stream says of it."""
+    """Common fields of every event of a response's stream."""
 
     request_id: UUID
     created_unix: int
@@ -39,12 +39,12 @@ class ResponseFacts:
 
 
 def _tier(answered: str | None, asked: str | None) -> str:
-    """Return the name of the service tier as OpenAI does: the one that answered, else the one asked for."""
+    """Return the name of the service tier as OpenAI does: the one that answered, else the requested one."""
     return (answered or "default") if answered is not None else asked or "auto"
 
 
 class ResponseRenderer(AnswerRenderer):
-    """Renders one response, as events or whole."""
+    """Renders one response, as events or complete."""
 
     def __init__(self, facts: ResponseFacts) -> None:
         self._facts = facts
@@ -62,7 +62,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece, and the ends of the items where it carries one."""
+        """Render a delta, and the ends of the items if it has one."""
         self._output.take(delta)
         return self._told()
 
@@ -94,7 +94,7 @@ class ResponseRenderer(AnswerRenderer):
         return _encode(self.response)
 
     def take_end(self, end: bytes, *, is_streamed: bool) -> None:
-        """Take over the state of the renderer that made this end: a whole response, or a stream's last events."""
+        """Adopt the state of the renderer that rendered this end: a complete response, or a stream's last events."""
         if not is_streamed:
             self.response = _fields.decode(end)
             return
@@ -102,7 +102,7 @@ class ResponseRenderer(AnswerRenderer):
         self.response, self._sequence = last["response"], last["sequence_number"] + 1
 
     def unkept(self, why: TollkeeperError, *, is_streamed: bool) -> bytes:
-        """Render the end once more, of a response that could not be kept and says so."""
+        """Render the end again, for a response that could not be stored, with that fact."""
         notes = {**self.response.get("tollkeeper", {}), "not_stored": cause(why)}
         self.response = {**self.response, "store": False, "tollkeeper": notes}
         if not is_streamed:
@@ -112,7 +112,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def failure(self, error: TollkeeperError) -> bytes:
-        """Render the event that ends a stream which had begun and failed."""
+        """Render the event that ends a stream in progress after a failure."""
         error = in_own_words(error)
         failed = {
             **self._object("failed", self._output.rendered()),
@@ -154,8 +154,8 @@ class ResponseRenderer(AnswerRenderer):
         return ended
 
     def _object(self, status: str, output: list[Fields]) -> Fields:
-        """Return the response object. What neither request nor route states is `null`: the model's own default
-        holds.
+        """Return the response object. Fields that neither request nor route states are `null`: the model's default
+        applies.
         """
         facts, asked = self._facts, self._facts.asked
         request = asked.request
@@ -201,7 +201,7 @@ class ResponseRenderer(AnswerRenderer):
 
 
 class WholeResponse(WholeText):
-    """One answer that is sent whole."""
+    """One answer that is sent complete."""
 
     __slots__ = ("output",)
 
@@ -210,7 +210,7 @@ class WholeResponse(WholeText):
         self.output = Output(facts.request_id, _tell_nobody, _spaced(facts.asked))
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raises UpstreamBroken on invalid tool calls."""
         self.output.take(delta)
         self.finish_reason = delta.finish_reason or self.finish_reason
 
@@ -225,9 +225,9 @@ class WholeResponse(WholeText):
 
 
 def response_usage(usage: Usage) -> Fields | None:
-    """Render usage as the Responses API has it; `None` if input or output is not known.
+    """Render usage in the Responses API's format; `None` if input or output is unknown.
 
-    Parts that were not reported are 0, which the API's integer fields demand; the record keeps `None`.
+    Parts that were not reported are 0, because the API requires integers; the record keeps `None`.
     """
     tokens_in, tokens_out = usage.input_tokens, usage.output_tokens
     if tokens_in is None or tokens_out is None:
@@ -258,7 +258,7 @@ def _text_format(asked: AskedResponse) -> Fields:
 
 
 def _on_one_line(given: msgspec.Raw | UnsetType) -> msgspec.Raw:
-    """Return JSON as it came, without breaks of lines: in a stream they would end an event."""
+    """Return JSON without line breaks, because in a stream they would end an event."""
     assert given is not UNSET, "only what is given is shown"
     return msgspec.Raw(bytes(given).replace(b"\r", b" ").replace(b"\n", b" "))
 
@@ -268,7 +268,7 @@ def cause(why: TollkeeperError) -> Fields:
 
 
 def _error_code(error: TollkeeperError) -> str:
-    """Return the API's own word for an error, of which it has few; ours stands beside it."""
+    """Return the API's own code for an error, of which it has few; ours is sent in addition."""
     if error.upstream_code:
         return error.upstream_code
     if isinstance(error, LimitExceeded | UpstreamRateLimited):
@@ -277,4 +277,4 @@ def _error_code(error: TollkeeperError) -> str:
 
 
 def _tell_nobody(kind: str, fields: Fields) -> None:
-    """Report no events: the answer is sent whole."""
+    """Report no events: the answer is sent complete."""

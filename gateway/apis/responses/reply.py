@@ -41,7 +41,7 @@ class ResponseReply(TranslatedReply):
         super().__init__(facts, request, self._response, None if request.native is None else ResponsePassage())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens; what a failed one said, and nobody saw, is not said again."""
+        """Count the next attempt's tokens; drop output of a failed one that the client has not seen."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
             self._renderer = self._response = ResponseRenderer(self._of)
@@ -60,12 +60,12 @@ class ResponseReply(TranslatedReply):
             self.delta(delta)
 
     def delta(self, delta: Delta) -> None:
-        """Render a piece, or keep it where the caller wants the answer whole."""
+        """Render a delta, or store it if the caller wants the complete answer."""
         if delta.index == _FIRST:
             super().delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Split an upstream's whole answer. Raises UpstreamBroken if it is not a chat's."""
+        """Split an upstream's complete answer. Raises UpstreamBroken if it is not a chat answer."""
         if self._is_native:
             super().whole(body)
             return
@@ -83,11 +83,11 @@ class ResponseReply(TranslatedReply):
         super().end_early(why)
 
     def copied(self) -> tuple[bytes, bytes, Headers] | None:
-        """Return what the client was sent; `None` of a response that was to be kept, could not be, and return so."""
+        """Return what the client was sent; `None` for a response that should have been stored and could not be."""
         return None if self._is_unkept else super().copied()
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
-        """Answer with what `copied` gave of another, as a response of its own: its items have ids of their own too."""
+        """Answer with the result of `copied` for another response, under a new id and new item ids."""
         self._is_replayed = True
         found = _OWN_ID.search(end)
         if found is not None:
@@ -96,11 +96,11 @@ class ResponseReply(TranslatedReply):
         super().replay(begun, end, served)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Return how this answer puts an error: once the stream has begun, as the event that ends it."""
+        """Return how to render an error of this answer: as the event that ends the stream, if it has begun."""
         return replace(shape, event=self._response.failure)
 
     async def keep(self) -> None:
-        """Keep the response where that is asked for. Where it fails, the client is told so: the answer is good."""
+        """Store the response if requested. If that fails, the client is informed: the answer itself is valid."""
         if not self._asked.request.is_stored:
             return
         if self._passes or (self._is_native and not self._is_streamed):

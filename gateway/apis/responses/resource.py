@@ -1,4 +1,4 @@
-"""Responses that are kept: read back, their input listed, deleted."""
+"""Stored responses: read, list the input, delete."""
 
 import re
 from typing import Any, Final
@@ -86,7 +86,7 @@ class ResponseResource:
 
 
 class _Query:
-    """The query string's parameters, checked as they are asked for."""
+    """The query string's parameters, validated when they are read."""
 
     def __init__(self, query: str) -> None:
         try:
@@ -118,7 +118,7 @@ class _Query:
 
 
 def _page(items: list[dict[str, Any]], query: _Query) -> dict[str, Any]:
-    """Return one page of a response's input."""
+    """Return one page of a response's input items."""
     limit, after = query.limit(), query.one("after")
     ordered = items if query.is_ascending() else items[::-1]
     start = 0

@@ -108,9 +108,9 @@ def is_left_out(raw: msgspec.Raw) -> bool:
 
 
 def _is_never_used(peek: _Peek) -> bool:
-    """Return whether a tool may be left out: a search of the provider's own index, which the model may do without.
+    """Return whether a tool can be omitted: a search of the provider's own index, which the model can do without.
 
-    Codex offers it unless told otherwise. A search of the live web is refused instead: who asks for it expects it.
+    Codex offers it by default. A live web search is refused instead: its caller expects results.
     """
     return peek.type == "web_search" and peek.external_web_access is False
 
@@ -147,7 +147,7 @@ def _read_function(raw: msgspec.Raw, kind: str, where: str, body: bytes) -> Func
 
 
 def check_object(value: msgspec.Raw, param: str) -> None:
-    """Hold to a JSON object, or null, what goes on as it came. Raises InvalidRequest."""
+    """Verify that a value that is passed on unchanged is a JSON object or null. Raises InvalidRequest."""
     if not bytes(value).lstrip().startswith((b"{", b"null")):
         raise InvalidRequest(f"{param} is not an object", param=param)
 
@@ -168,14 +168,14 @@ def _named_choice(named: _NamedTool, tools: list[OfferedTool]) -> dict[str, Any]
 
 
 def _narrowed(allowed: _AllowedTools, tools: list[OfferedTool]) -> tuple[list[OfferedTool], str]:
-    """Return the allowed tools alone: chats have no word for the others being there and not allowed."""
+    """Return only the allowed tools: chats cannot express tools that are present but not allowed."""
     wanted = [_offered(named, tools) for named in sorted(allowed.tools, key=lambda named: named.name)]
     names = {tool.chat_name for tool in wanted}
     return [tool for tool in tools if tool.chat_name in names], allowed.mode
 
 
 def _offered(named: _NamedTool, tools: list[OfferedTool]) -> OfferedTool:
-    """Return the tool that is named. Raise InvalidRequest if there is none."""
+    """Return the named tool. Raise InvalidRequest if there is none."""
     for tool in tools:
         if tool.function.name == named.name and tool.namespace == named.namespace:
             return tool

@@ -1,6 +1,6 @@
-"""A response that was asked for becomes a chat: the history, the instructions and the items, as messages.
+"""Translates a response request to a chat: the history, the instructions and the items, as messages.
 
-Calls of functions and what an assistant says beside them are one message of a chat, as the outputs must follow it.
+Function calls and the assistant's text beside them are one chat message, because the outputs must follow it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,13 +35,13 @@ _chats: Final = msgspec.json.Decoder(ChatRequest)
 
 
 def unresolved_chat(asked: AskedResponse) -> TranslatedChat:
-    """Return a chat that says who asks for what, to be made whole by `chat_of` once everything is looked up."""
+    """Return a chat with only the caller's data, to be completed by `chat_of` once everything is looked up."""
     request = asked.request
     return TranslatedChat(model=request.model, messages=[], stream=request.stream, chat_body=b"", origin=asked)
 
 
 def chat_of(asked: AskedResponse) -> TranslatedChat:
-    """Return the chat that a target is asked for. Raises InvalidRequest if the items make none."""
+    """Return the chat for a target. Raises InvalidRequest if the items are not a valid conversation."""
     request = asked.request
     items = [*asked.history, *(one.item for one in asked.items)]
     fields = _fields_of(asked, chat_messages(request.instructions, items))
@@ -70,7 +70,7 @@ def check_items(asked: AskedResponse) -> None:
 
 
 def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[ChatMessage]:
-    """Return a chat's messages. Reasoning is left out, as models' own chat templates leave earlier reasoning out."""
+    """Return a chat's messages. Reasoning is left out, as models' chat templates leave out earlier reasoning."""
     conversation = _Conversation()
     if instructions is not None:
         conversation.messages.append({"role": "system", "content": instructions})
@@ -86,7 +86,7 @@ def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[
 
 
 class _Conversation:
-    """Messages as they are put together, with what outputs hold beside text, which a chat's tool messages cannot."""
+    """Builds a chat's messages. Parts of tool outputs other than text follow in a user message of their own."""
 
     def __init__(self) -> None:
         self.messages: list[ChatMessage] = []
@@ -119,7 +119,7 @@ class _Conversation:
         self._is_answering = False
 
     def show_held(self) -> None:
-        """Add what outputs hold beside text, as a user's message: the outputs before it must not be parted."""
+        """Add the non-text parts of outputs as a user's message: the preceding outputs must stay together."""
         if self._held:
             self.messages.append({"role": "user", "content": self._held})
             self._held = []
@@ -150,13 +150,13 @@ def _fields_of(asked: AskedResponse, messages: list[ChatMessage]) -> dict[str, A
 
 
 def _pass_on(request: ResponseRequest) -> dict[str, Any]:
-    """Return what a chat has by the same name. Metadata stays here: it is of the response."""
+    """Return the fields that a chat has under the same name. Metadata stays here: it belongs to the response."""
     names = ("user", "safety_identifier", "prompt_cache_key", "service_tier")
     return {name: getattr(request, name) for name in names}
 
 
 def _content(content: str | Sequence[ContentPart]) -> str | list[ChatMessage]:
-    """Return a message's content; a single text as a string, which every server takes."""
+    """Return a message's content; a single text as a string, which every server accepts."""
     if isinstance(content, str):
         return content
     parts = [_part(part) for part in content]
@@ -180,7 +180,7 @@ def _part(part: ContentPart) -> ChatMessage:
 
 
 def _joined(first: str | list[ChatMessage] | None, second: str | list[ChatMessage]) -> str | list[ChatMessage]:
-    """Put what was said before and after a call into one content."""
+    """Join the texts before and after a call."""
     if first is None:
         return second
     return [*_as_parts(first), *_as_parts(second)]
@@ -208,6 +208,6 @@ def _response_format(form: TextFormat) -> dict[str, Any] | None:
 
 
 def _stated(thing: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the fields that hold something."""
+    """Return those of the fields that have a value."""
     fields = {name: getattr(thing, name) for name in names}
     return {name: value for name, value in fields.items() if value is not None and value != NULL}

@@ -1,4 +1,4 @@
-"""Read a request of the Responses API that is not translated: its model, its limits, what it refers to, who asks."""
+"""Reads a request of the Responses API that is not translated: its model, its limits, its references, and its user."""
 
 from typing import Any, Final
 

@@ -50,7 +50,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
-    """Return a stream's deltas with the log probabilities that their event holds."""
+    """Return a stream's deltas with the log probabilities in their event."""
     try:
         found = {choice.index: _logprobs(choice.logprobs) for choice in _answers.decode(data_of(event)).choices}
     except _BROKEN:
@@ -59,7 +59,7 @@ def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
 
 
 def deltas_of(body: bytes) -> list[Delta]:
-    """Split a whole answer. Raises UpstreamBroken if it is not a chat's."""
+    """Split a complete answer. Raises UpstreamBroken if it is not a chat answer."""
     try:
         choices = _answers.decode(body).choices
     except _BROKEN as error:
@@ -72,7 +72,7 @@ def _delta_of(choice: _Choice) -> Delta:
     content = message.content
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     return Delta(
-        tokens=0,  # the upstream's usage counts them
+        tokens=0,  # the upstream's usage contains their count
         text=content if isinstance(content, str) else "".join(part.text or "" for part in content or ()),
         reasoning=message.reasoning_content or message.reasoning or "",
         index=choice.index,

@@ -1,4 +1,4 @@
-"""Errors that speak of a chat, put into the Responses API's words: models, limits and targets see a chat."""
+"""Translates errors about a chat to the Responses API's field names: models, limits and targets see a chat."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ _SAID: Final = re.compile(r"\b(max_tokens|max_completion_tokens|response_format|
 
 
 def in_own_words(error: TollkeeperError) -> TollkeeperError:
-    """Let an error that names a field of the chat name the response's."""
+    """Return an error about a field of the chat with the response's field name."""
     field = _FIELD.match(error.param or "")
     if field is not None and field.group(1) in _NAMES:
         error.param = f"{_NAMES[field.group(1)]}{field.group(2)}" if field.group(1) != "messages" else "input"

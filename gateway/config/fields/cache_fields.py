@@ -9,7 +9,7 @@ from contracts.serving.caching import MAX_ANSWER_BYTES, MAX_TTL_SECONDS, CacheMo
 
 
 class CacheFields(BaseModel):
-    """What is kept of a model's or a route's answers; see `contracts.serving.caching.CachePolicy`."""
+    """Response cache settings of a model or route; see `contracts.serving.caching.CachePolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -15,83 +15,93 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class BreakerFields(BaseModel):
-    """When a target is left alone, and how it comes back. See `contracts.serving.failures.BreakerPolicy`."""
+    """When a target's circuit opens, and how it recovers. See `contracts.serving.failures.BreakerPolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    failures_in_a_row: Count = Field(default=5, description="So many open it")
-    failure_share: Share = Field(default=0.5, description="Or this share of the requests of a window")
-    least_requests: Count = Field(default=20, description="Fewer requests in a window have no share")
+    failures_in_a_row: Count = Field(default=5, description="Failures in a row that open it")
+    failure_share: Share = Field(default=0.5, description="Share of failed requests in a window that opens it")
+    least_requests: Count = Field(default=20, description="Minimum requests in a window for a share")
     window_seconds: Seconds = 30.0
     slow_factor: float | None = Field(
-        default=5.0, gt=1, le=1_000, description="Or taking this many times as long as its siblings; null: never"
+        default=5.0, gt=1, le=1_000, description="Times as slow as the pool's other targets that opens it; null: never"
     )
-    slow_seconds: float = Field(default=2.0, ge=0, le=86_400, description="And at least so much longer")
-    first_pause_seconds: Seconds = Field(default=1.0, description="Until the first probe; doubled by each that fails")
+    slow_seconds: float = Field(default=2.0, ge=0, le=86_400, description="Minimum difference for that, in seconds")
+    first_pause_seconds: Seconds = Field(
+        default=1.0, description="Time until the first probe; doubled by each failed one"
+    )
     longest_pause_seconds: Seconds = 30.0
-    good_probes: Count = Field(default=1, description="So many in a row close it again")
-    ramp_seconds: float = Field(default=0.0, ge=0, le=86_400, description="During which its share of turns grows")
+    good_probes: Count = Field(default=1, description="Successful probes in a row that close it")
+    ramp_seconds: float = Field(
+        default=0.0, ge=0, le=86_400, description="Time in which its share of requests grows afterwards"
+    )
 
 
 class HedgeFields(BaseModel):
-    """When a second target is asked as well. See `contracts.serving.failures.HedgePolicy`."""
+    """When a second target is called too. See `contracts.serving.failures.HedgePolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    quantile: Quantile = Field(default=0.95, description="Of the pool's first tokens: a later one is late")
-    share: Share = Field(default=0.05, description="Of the pool's requests, the most that are asked twice")
-    least_seconds: float = Field(default=0.05, ge=0, le=86_400, description="No first token is late before that")
+    quantile: Quantile = Field(
+        default=0.95, description="Quantile of the pool's times to first token after which one is late"
+    )
+    share: Share = Field(default=0.05, description="Maximum share of the pool's requests that are hedged")
+    least_seconds: float = Field(
+        default=0.05, ge=0, le=86_400, description="Minimum time after which a first token is late"
+    )
 
 
 class FailureFields(BaseModel):
-    """What a pool does about failures; what is left out is as by default. See
-    `contracts.serving.failures.FailurePolicy`."""
+    """What a pool does about failures; omitted fields have defaults. See `contracts.serving.failures.FailurePolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     retries: Retries = Field(default=0, description="How often a request starts again after all targets failed")
-    backoff_seconds: Seconds = Field(default=0.2, description="The longest pause before the first retry")
+    backoff_seconds: Seconds = Field(default=0.2, description="Maximum pause before the first retry")
     longest_backoff_seconds: Seconds = 5.0
     retry_share: Rate = Field(default=0.2, description="Additional attempts, as a share of the pool's requests")
     retries_per_second: Rate = Field(default=10.0, description="Plus this many per second")
     first_token_seconds: Seconds | None = Field(
         default=None,
-        description="Maximum time to the first token of a try; whole answers are then asked for by a stream",
+        description="Maximum time to the first token of an attempt; complete answers are then requested as a stream",
     )
     between_tokens_seconds: Seconds | None = Field(
-        default=None, description="Maximum time between two tokens; whole answers are then asked for by a stream"
+        default=None, description="Maximum time between two tokens; complete answers are then requested as a stream"
     )
     whole_answer_seconds: Seconds | None = Field(
-        default=None, description="Maximum time of a try whose answer comes whole, so that no token is seen before"
+        default=None,
+        description="Maximum time of an attempt whose answer is not streamed, so that no token is seen before its end",
     )
-    total_seconds: Seconds | None = Field(default=None, description="Of all tries of a request together")
+    total_seconds: Seconds | None = Field(
+        default=None, description="Maximum time of all attempts of a request together"
+    )
     breaker: BreakerFields | None = Field(default_factory=BreakerFields, description="null: none")
-    hedge: HedgeFields | None = Field(default=None, description="null: no second target is asked")
+    hedge: HedgeFields | None = Field(default=None, description="null: no hedging")
     when_all_away: Literal["call", "refuse"] = Field(
         default="call", description="Whether a request goes to a target with an open circuit if there is no other"
     )
 
     def stated(self) -> dict[str, Any]:
-        """Return what was said, as plain data that `contracts.serving.failures.failure_policy` reads."""
+        """Return the stated fields, as plain data that `contracts.serving.failures.failure_policy` reads."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     def policy(self) -> FailurePolicy:
-        """Return the policy these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the policy. Raises ConfigurationError if the fields are invalid."""
         return failure_policy(self.stated())
 
 
 class PlaybookRules(BaseModel):
-    """What is done when a provider is out as a whole. See `contracts.serving.failures.Playbook`."""
+    """What happens while a whole provider is down. See `contracts.serving.failures.Playbook`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     then: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
-        default_factory=list, max_length=100, description="The providers that answer meanwhile, best first"
+        default_factory=list, max_length=100, description="Providers that answer meanwhile, best first"
     )
     outage: BreakerFields = Field(default_factory=BreakerFields, description="Circuit breaker of the whole provider")
 
     def rules(self) -> dict[str, Any]:
-        """Return what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""
+        """Return the stated fields, as plain data that `contracts.serving.failures.playbook_of` reads."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"provider"})
 
 

@@ -13,8 +13,7 @@ TokenWeight = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class QueueFields(BaseModel):
-    """How requests wait in front of a pool; what is left out is as by default. See
-    `contracts.rules.limits.QueueSpec`."""
+    """How requests wait in front of a pool; omitted fields have defaults. See `contracts.rules.limits.QueueSpec`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,15 +24,18 @@ class QueueFields(BaseModel):
     max_waiting: Count = Field(default=10_000, description="Requests that may wait; more are refused with 503")
     tenant_max_in_flight: Share = Field(default=1.0, description="One tenant's share of max_in_flight")
     tenant_max_tokens: Share = Field(default=1.0, description="One tenant's share of max_tokens_in_flight")
-    ageing_seconds: Seconds = Field(default=10.0, description="Waiting this long is worth one priority class")
+    ageing_seconds: Seconds = Field(
+        default=10.0, description="Waiting this long raises a request by one priority class"
+    )
     long_prompt_tokens: Count | None = Field(default=None, description="A longer prompt takes a long-prompt slot")
     long_prompt_slots: Count = 1
     deadline_seconds: dict[PriorityClass, Seconds] = Field(
-        default_factory=dict, description="By class: waiting longer is refused, the lowest class first"
+        default_factory=dict,
+        description="Maximum wait by class; requests that wait longer are refused, the lowest class first",
     )
-    input_weight: TokenWeight = Field(default=1.0, description="Of an input token in a tenant's share")
-    output_weight: TokenWeight = Field(default=2.0, description="Of an output token in a tenant's share")
+    input_weight: TokenWeight = Field(default=1.0, description="Weight of an input token in a tenant's share")
+    output_weight: TokenWeight = Field(default=2.0, description="Weight of an output token in a tenant's share")
 
     def spec(self) -> QueueSpec:
-        """Return the queue these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the queue specification. Raises ConfigurationError if the fields are invalid."""
         return QueueSpec(**self.model_dump())

@@ -19,50 +19,60 @@ class _Fields(BaseModel):
 
 
 class StepFields(_Fields):
-    """A share of those who may take part, and what has to have passed before the next."""
+    """A share of the participants, and the conditions for the next step."""
 
-    percent: Percent = Field(description="Of conversations, else end users, else keys")
+    percent: Percent = Field(description="Percentage of conversations, else end users, else keys")
     min_minutes: float = Field(default=10.0, ge=0, le=100_000, allow_inf_nan=False)
-    min_requests: int = Field(default=100, ge=0, le=1_000_000_000, description="Of the candidate, in this step")
+    min_requests: int = Field(
+        default=100, ge=0, le=1_000_000_000, description="Minimum requests of the candidate in this step"
+    )
 
 
 class GuardFields(_Fields):
-    """What the candidate may be worse by. `null`: by anything. See `contracts.serving.rollouts.RolloutGuards`."""
+    """How much worse the candidate may be. `null`: unlimited. See `contracts.serving.rollouts.RolloutGuards`."""
 
     window_seconds: int = Field(default=300, ge=10, le=86_400)
-    min_requests: int = Field(default=50, ge=5, le=1_000_000, description="Of either arm, before it is judged")
-    max_error_increase: Increase | None = Field(default=0.02, description="Share of requests, 0 to 1")
-    max_refusal_increase: Increase | None = Field(default=0.05, description="Share of answers, 0 to 1")
-    max_ttft_ratio: Ratio | None = Field(default=1.5, description="Of the 95th percentiles")
-    max_inter_token_ratio: Ratio | None = Field(default=1.5, description="Of the 95th percentiles")
-    max_duration_ratio: Ratio | None = Field(default=2.0, description="Of the 95th percentiles")
-    max_cost_ratio: Ratio | None = Field(default=1.5, description="Of the mean costs")
+    min_requests: int = Field(
+        default=50, ge=5, le=1_000_000, description="Minimum requests of each arm before they are compared"
+    )
+    max_error_increase: Increase | None = Field(
+        default=0.02, description="Maximum increase of the share of failed requests, 0 to 1"
+    )
+    max_refusal_increase: Increase | None = Field(
+        default=0.05, description="Maximum increase of the share of refusals, 0 to 1"
+    )
+    max_ttft_ratio: Ratio | None = Field(default=1.5, description="Maximum ratio of the 95th percentiles")
+    max_inter_token_ratio: Ratio | None = Field(default=1.5, description="Maximum ratio of the 95th percentiles")
+    max_duration_ratio: Ratio | None = Field(default=2.0, description="Maximum ratio of the 95th percentiles")
+    max_cost_ratio: Ratio | None = Field(default=1.5, description="Maximum ratio of the mean costs")
     min_difference_ms: float = Field(
-        default=20.0, ge=0, le=600_000, allow_inf_nan=False, description="Times that differ by less are alike"
+        default=20.0, ge=0, le=600_000, allow_inf_nan=False, description="Times that differ by less count as equal"
     )
 
 
 class ShadowFields(_Fields):
-    """Copies that go to the candidate as well, and whose answers nobody sees."""
+    """Copies that are also sent to the candidate, and whose answers are discarded."""
 
-    percent: Percent = Field(description="Of the incumbent's requests")
-    max_usd_per_day: Decimal = Field(gt=0, le=1_000_000, decimal_places=12, description="The platform pays")
-    max_concurrent: int = Field(default=4, ge=1, le=256, description="At each gateway")
+    percent: Percent = Field(description="Percentage of the incumbent's requests")
+    max_usd_per_day: Decimal = Field(
+        gt=0, le=1_000_000, decimal_places=12, description="Maximum cost a day, paid by the platform"
+    )
+    max_concurrent: int = Field(default=4, ge=1, le=256, description="Maximum concurrent copies at each gateway")
     by_meaning: bool = Field(default=False, description="Compare answers by the embedder, else by their words")
 
 
 class RolloutFields(_Fields):
-    """What is asked of a rollout. See `contracts.serving.rollouts.RolloutRules`."""
+    """The settings of a rollout. See `contracts.serving.rollouts.RolloutRules`."""
 
     steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] = Field(
         default=[StepFields(percent=step.percent) for step in DEFAULT_STEPS],
-        description="Each with a greater share than the one before; none: shadow only",
+        description="Steps with rising shares; empty: shadow only",
     )
     guards: GuardFields = GuardFields()
     shadow: ShadowFields | None = None
-    tenants: Words = Field(default=[], description="Only these take part")
-    not_tenants: Words = Field(default=[], description="These never do")
-    promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
+    tenants: Words = Field(default=[], description="Only these tenants take part")
+    not_tenants: Words = Field(default=[], description="Tenants that never take part")
+    promotes: bool = Field(default=False, description="Replace the incumbent on the route after the last step")
 
     def rules(self) -> dict[str, Any]:
         """Return all of it, as plain data."""

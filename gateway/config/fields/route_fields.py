@@ -32,14 +32,14 @@ class ConditionFields(_Fields):
     hours: str = Field(default="", max_length=20, description="Such as 08:00-18:00, or 22:00-06:00")
     time_zone: str = Field(default="UTC", max_length=64)
     min_budget_left: Share | None = Field(
-        default=None, description="Share that every budget covering the request must still have"
+        default=None, description="Minimum remaining share of every budget that covers the request"
     )
-    max_cost_usd: Usd | None = Field(default=None, description="What the request may cost at most, as reserved")
+    max_cost_usd: Usd | None = Field(default=None, description="Upper bound of the request's maximum cost, as reserved")
     ttft_objective_ms: Milliseconds | None = Field(
-        default=None, description="The model's recent answers must start within this"
+        default=None, description="Maximum time to first token of the model's recent answers, in ms"
     )
-    slo_headroom: Share | None = Field(default=None, description="Share of the objective that must be to spare")
-    intent: Word | None = Field(default=None, description="What `semantic` reads the prompt as")
+    slo_headroom: Share | None = Field(default=None, description="Share of the objective that must be left as headroom")
+    intent: Word | None = Field(default=None, description="The prompt's class by `semantic`")
     complexity: Complexity | None = None
 
 
@@ -56,8 +56,7 @@ class RouteEntryFields(_Fields):
 
 
 class CascadeFields(_Fields):
-    """The entries are asked in their order until an answer is good enough. See
-    `contracts.serving.routes.CascadePolicy`."""
+    """The entries are tried in order until an answer is good enough. See `contracts.serving.routes.CascadePolicy`."""
 
     min_mean_logprob: float | None = Field(default=None, allow_inf_nan=False, description="-100 to 0")
     on_refusal: bool = True
@@ -69,22 +68,26 @@ class CascadeFields(_Fields):
 class RouteFields(_Fields):
     """Where a name leads. See `contracts.serving.routes.RouteSpec`."""
 
-    choose: list[RouteEntryFields] = Field(max_length=MAX_ENTRIES, description="They share the requests by weight")
-    fallbacks: list[RouteEntryFields] = Field(default=[], max_length=MAX_ENTRIES, description="Then these, in order")
-    regions: Words = Field(default=[], description="Nothing of a request leaves these")
+    choose: list[RouteEntryFields] = Field(
+        max_length=MAX_ENTRIES, description="Entries that share the requests by weight"
+    )
+    fallbacks: list[RouteEntryFields] = Field(
+        default=[], max_length=MAX_ENTRIES, description="Entries that follow, in order"
+    )
+    regions: Words = Field(default=[], description="Requests never leave these regions")
     latency_budget_ms: Milliseconds | None = Field(
         default=None, description="Entries that are predicted to take longer go last"
     )
-    refuses_unmatched: bool = Field(default=False, description="Refuse what meets no entry's condition")
+    refuses_unmatched: bool = Field(default=False, description="Refuse requests that meet no entry's conditions")
     cascade: CascadeFields | None = None
     semantic: dict[str, Any] | None = Field(default=None, description="How intents and complexity are classified")
     cache: CacheFields | None = None
 
     def rules(self) -> dict[str, Any]:
-        """Return what is said, as plain data."""
+        """Return the stated fields as plain data."""
         said = self.model_dump(mode="json", exclude_defaults=True)
         return said | ({"cache": self.cache.stated()} if self.cache is not None else {})
 
     def spec(self, name: str, created_unix: int = 0) -> RouteSpec:
-        """Return the route these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the route. Raises ConfigurationError if the fields are invalid."""
         return route_spec(name, self.rules(), created_unix)

@@ -1,4 +1,4 @@
-"""Amounts, scopes and words of limits and budgets as people write them, over HTTP and in the YAML file."""
+"""Amounts, scopes and words of limits and budgets, over HTTP and in the YAML file."""
 
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -39,7 +39,7 @@ def _rising(thresholds: list[int]) -> list[int]:
     return thresholds
 
 
-Currency = Annotated[Literal["USD"], BeforeValidator(_only_usd), Field(description="USD is the only one")]
+Currency = Annotated[Literal["USD"], BeforeValidator(_only_usd), Field(description="Only USD is supported")]
 Amount = Annotated[int, Field(ge=0, le=MAX_AMOUNT, strict=True)]
 LimitUsd = Annotated[Decimal, Field(ge=0, le=MAX_USD, decimal_places=12, allow_inf_nan=False)]
 BudgetUsd = Annotated[Decimal, Field(gt=0, le=MAX_USD, decimal_places=12, allow_inf_nan=False)]
@@ -47,7 +47,9 @@ GpuMilliseconds = Annotated[int, Field(ge=1, le=MAX_GPU_MILLISECONDS, strict=Tru
 Subject = Annotated[
     str,
     StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=300),
-    Field(description="Whom: team; team/project; key id; user; tag as name=value. '*' counts each on its own"),
+    Field(
+        description="Who it applies to: team; team/project; key id; user; tag as name=value. '*' counts each on its own"
+    ),
 ]
 Thresholds = Annotated[
     list[Annotated[int, Field(ge=1, le=1000, strict=True)]],
@@ -58,5 +60,5 @@ WebhookUrl = Annotated[
     str,
     StringConstraints(pattern=r"^[^\x00-\x20\x7f]*$", max_length=_MAX_URL),
     AfterValidator(_webhook),
-    Field(description="Told of thresholds by a signed POST; redirects are not followed"),
+    Field(description="URL that gets a signed POST at each threshold; redirects are not followed"),
 ]

@@ -12,7 +12,7 @@ Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class SamplingFields(BaseModel):
-    """Values of a request's fields, in the words of the chat API; what is left out is left to the caller."""
+    """Values of a request's fields, in the chat API's names; omitted ones are left to the caller."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,9 +25,11 @@ class SamplingFields(BaseModel):
     repetition_penalty: float | None = Field(default=None, ge=0.01, le=100, allow_inf_nan=False)
     seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
     stop: Stop | Annotated[list[Stop], Field(min_length=1, max_length=16)] | None = None
-    max_tokens: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Of one answer; any name for it")
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=2**31 - 1, description="Maximum output tokens of one answer, under any name"
+    )
     reasoning_effort: ReasoningEffort | None = None
 
     def stated(self) -> dict[str, Any]:
-        """Return what is said, as plain data."""
+        """Return the stated fields as plain data."""
         return self.model_dump(mode="json", exclude_none=True)

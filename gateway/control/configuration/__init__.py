@@ -1,1 +1,1 @@
-"""Configuration as code: objects of every kind as one document, compared with what is there and applied as a whole."""
+"""Configuration as code: all objects as one document, compared with the existing ones and applied as a whole."""

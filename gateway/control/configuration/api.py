@@ -1,4 +1,4 @@
-"""Configuration as code over HTTP: what is there as one document, and a whole document applied at once."""
+"""Configuration as code over HTTP: export everything as one document, or apply a document as a whole."""
 
 import contextlib
 from typing import Annotated, Any, Final, Literal

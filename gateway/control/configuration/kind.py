@@ -62,7 +62,7 @@ class Found(Generic[EntryT]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[EntryT]):
-    """An object that is there and what it shall be. `given` is the entry as written, before it was completed."""
+    """An existing object and its wanted state. `given` is the entry as written, before defaults were added."""
 
     before: EntryT
     after: EntryT
@@ -82,7 +82,7 @@ class Kind(ABC, Generic[EntryT]):
 
     @abstractmethod
     def identity(self, entry: EntryT) -> str:
-        """Return what makes two entries the same object."""
+        """Return what identifies an entry's object."""
 
     def names(self, entry: EntryT) -> tuple[str, ...]:
         """Return all identities that an entry can be found by, best first."""
@@ -110,11 +110,11 @@ class Kind(ABC, Generic[EntryT]):
         return entry.model_copy(update=kept)
 
     def ordered(self, entries: Sequence[EntryT]) -> Sequence[EntryT]:
-        """Return entries in an order in which they can be made."""
+        """Return entries in an order in which they can be created."""
         return entries
 
     def ordered_found(self, found: Sequence[Found[EntryT]]) -> Sequence[Found[EntryT]]:
-        """Return objects that are there in the order in which their entries could be made."""
+        """Return existing objects in an order in which their entries could be created."""
         by_entry = {id(one.entry): one for one in found}
         return [by_entry[id(entry)] for entry in self.ordered([one.entry for one in found])]
 
@@ -134,7 +134,7 @@ class Kind(ABC, Generic[EntryT]):
 
 
 def plain(entry: BaseModel) -> dict[str, Any]:
-    """Return an entry as JSON data without its defaults, equal for entries that mean the same."""
+    """Return an entry as JSON data without its defaults, equal for equivalent entries."""
     return {name: _plain(value) for name, value in entry.model_dump(exclude_defaults=True).items()}
 
 

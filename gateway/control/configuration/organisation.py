@@ -25,7 +25,7 @@ _SWITCHES: Final = ("weight", "time_zone", "is_active", "keeps_content", "audits
 
 
 class _Named(Kind[EntryT]):
-    """What has a name for people, which is the id if it is left out."""
+    """An object with a display name, by default its id."""
 
     def completed(self, context: Context, entry: EntryT, before: EntryT) -> EntryT:
         fields = entry.model_dump(include={"id", "name"})

@@ -20,7 +20,7 @@ HIDDEN: Final = "(secret)"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An object as it shall be, in plain data, with its section."""
+    """A wanted object, in plain data, with its section."""
 
     section: str
     entry: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field that differs. Secrets are never shown; `None` stands for the default."""
+    """A field that differs. Secrets are never shown; `None` means the default."""
 
     field: str
     before: Any
@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Step:
-    """What is to be done about one object. `number` is its place among the wanted ones."""
+    """The change of one object. `number` is its place among the wanted ones."""
 
     action: Action
     kind: Kind[Any]
@@ -49,7 +49,7 @@ class Step:
 
 
 def make_plan(context: Context, wanted: Sequence[Wanted], prunes: frozenset[str]) -> list[Step]:
-    """Return the steps from what is there to what is wanted, in an order in which they can be taken.
+    """Return the steps from the existing to the wanted objects, in an executable order.
 
     Objects of the sections `prunes` that are not wanted are removed. Raises InvalidRequest, with `param` naming the
     object by its place, such as `objects.3.entry.policy`.
@@ -75,7 +75,7 @@ def make_plan(context: Context, wanted: Sequence[Wanted], prunes: frozenset[str]
 
 
 def apply_plan(context: Context, steps: Sequence[Step]) -> None:
-    """Accept all steps. Raises what the first one raises that cannot be taken, naming the object."""
+    """Execute all steps. Raises the error of the first step that fails, naming the object."""
     for step in steps:
         with _named(step):
             if step.action == "create":
@@ -88,7 +88,7 @@ def apply_plan(context: Context, steps: Sequence[Step]) -> None:
 
 
 def read_document(context: Context) -> dict[str, list[dict[str, Any]]]:
-    """Return what is there as a configuration: sections with their entries, without defaults and secrets."""
+    """Return everything that exists as a configuration: sections with their entries, without defaults and secrets."""
     document: dict[str, list[dict[str, Any]]] = {}
     for kind in KINDS:
         entries = []

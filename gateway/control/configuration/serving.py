@@ -50,7 +50,7 @@ from gateway.control.routes import RouteBody, RoutePatch
 
 
 class Pools(Kind[ConfiguredPool]):
-    """Interchangeable targets. Targets belong to their pool's entry."""
+    """Pools of interchangeable targets. A pool's entry contains its targets."""
 
     section, noun, entry = "pools", "pool", ConfiguredPool
 
@@ -116,7 +116,7 @@ class Pools(Kind[ConfiguredPool]):
 
 @contextmanager
 def _at_target(number: int) -> Iterator[None]:
-    """Name the target, by its place in the pool's entry, in an error about one."""
+    """Name a target in an error, by its place in the pool's entry."""
     try:
         yield
     except ValidationError as error:
@@ -236,7 +236,7 @@ def _route_rules(entry: ConfiguredRoute) -> RouteFields:
 
 
 class Issuers(Kind[ConfiguredIssuer]):
-    """Identity providers whose tokens are taken in place of keys, by issuer and audience."""
+    """Identity providers whose tokens are accepted in place of keys, by issuer and audience."""
 
     section, noun, entry = "issuers", "issuer", ConfiguredIssuer
     fixed = ("id",)
@@ -283,7 +283,7 @@ def _slug_of(issuer: str) -> str:
 
 
 class Playbooks(Kind[PlaybookFields]):
-    """What is done while a provider is out."""
+    """What happens while a whole provider is down."""
 
     section, noun, entry = "playbooks", "playbook", PlaybookFields
 
@@ -306,7 +306,7 @@ class Playbooks(Kind[PlaybookFields]):
 
 
 class Rollouts(Kind[ConfiguredRollout]):
-    """Candidates beside an incumbent. One that runs is steered by `tollkeeper rollout`, not by its entry."""
+    """Candidates beside an incumbent. A running one is controlled by `tollkeeper rollouts`, not by its entry."""
 
     section, noun, entry = "rollouts", "rollout", ConfiguredRollout
     fixed = (
@@ -358,7 +358,7 @@ def _with_share(entry: ConfiguredRollout) -> ConfiguredRollout:
 
 
 class Guardrails(Kind[ConfiguredGuardrail]):
-    """What is looked for in requests and answers."""
+    """Policies that inspect requests and answers."""
 
     section, noun, entry = "guardrails", "guardrail", ConfiguredGuardrail
 

@@ -26,7 +26,7 @@ _SUBJECTLESS = ("tenant", "conversation")
 
 
 class _Dated(Kind[EntryT]):
-    """What is dated and never edited: it ends, and another begins. Only `valid_to` may differ."""
+    """Dated objects that are never edited: one ends, and another starts. Only `valid_to` may differ."""
 
     not_exported = ("replaces",)
 
@@ -116,7 +116,7 @@ class StandardCosts(_Dated[StandardCostBody]):
 
 
 class Rates(_Dated[RateBody]):
-    """What a GPU's hour costs, what a currency is worth, a tenant's terms."""
+    """The price of a GPU hour, an exchange rate, or a tenant's invoice terms."""
 
     section, noun, entry = "rates", "rate", RateBody
 

@@ -1,6 +1,6 @@
-"""The kinds of objects that configuration holds. A new kind is a class beside these and a row here.
+"""The kinds of objects in a configuration. A new kind is a class beside these and a row here.
 
-Their order is the one in which objects are made: what another refers to comes first. Removal goes backwards.
+Their order is that of creation: referenced objects come first. Removal is in reverse order.
 """
 
 from typing import Any, Final

@@ -38,7 +38,7 @@ _MAX_RESULTS: Final = 1_000
 
 
 def _describe() -> ScimProvider:
-    """Return what the service offers: RFC 7643's users, with the enterprise extension, and groups."""
+    """Return what the service supports: RFC 7643's users, with the enterprise extension, and groups."""
     config = ServiceProviderConfig(
         patch=Patch(supported=True),
         bulk=Bulk(supported=False, max_operations=0, max_payload_size=0),
@@ -84,7 +84,7 @@ def answer_of(asked: ScimRequest, tokens: TokenBook, database: ControlDatabase, 
 
 
 def _author_of(asked: ScimRequest, tokens: TokenBook, address: str) -> Author:
-    """Return whose token was sent. Raise UnauthorizedException, or ForbiddenException if its role is another."""
+    """Return the owner of the token. Raise UnauthorizedException, or ForbiddenException if its role is another."""
     scheme, _, token = (asked.header("Authorization") or "").partition(" ")
     now = datetime.now(UTC)
     try:

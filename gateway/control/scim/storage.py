@@ -47,7 +47,7 @@ class DirectoryStorage(ScimStorage):
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Make one transaction of what one SCIM operation reads and writes. Raise its refusals as SCIM's errors."""
+        """Run one SCIM operation in one transaction. Raise its refusals as SCIM errors."""
         with _refusals_as_scim(), self._database.session() as session:
             self._session = session
             try:
@@ -69,7 +69,7 @@ class DirectoryStorage(ScimStorage):
     def search(
         self, resource_types: list[ResourceType], search_request: SearchRequest[Any], *, position: Any = None
     ) -> SearchPage:
-        """Return a page of what matches, sorted as asked and else in the order in which it came."""
+        """Return a page of the matches, in the requested order or else by creation."""
         with self._within() as session:
             found = [
                 self._resource(session, self._type(one), one)

@@ -17,7 +17,7 @@ _NOT_ASKED: Final = frozenset({"system", "developer", DEFINITION, ""})
 
 
 class AbuseWatch:
-    """Counts requests by their key, and refuses what is to be throttled."""
+    """Counts requests by their key, and refuses those that must be throttled."""
 
     def __init__(self, spec: AbuseSpec, incidents: IncidentBook | None) -> None:
         self.watches = KeyWatches(spec)

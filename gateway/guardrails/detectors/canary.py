@@ -1,7 +1,7 @@
-"""The canary: a marker in system prompts, and the one that sees one come out.
+"""The canary: a marker in system prompts, and the detector that finds it in answers.
 
-On the side of the input it adds the marker and finds markers that someone sends, which have leaked before; on the side
-of the output it finds those that leak.
+On input it adds the marker and finds markers sent by callers, which have leaked before; on output it finds markers that
+leak.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _OWN_ROLES: Final = frozenset({"system", "developer"})
 
 
 class CanarySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`name` tells the markers of several policies apart; one that is changed gives others."""
+    """Settings. `name` distinguishes the markers of several policies; changing it changes the marker."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63)] = "system-prompt"
 
@@ -42,7 +42,7 @@ class Canary:
         return canary_line(canary_marker(self._secret, about.tenant, self._name, about.at_ns))
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Find markers, but in what the application itself says."""
+        """Find markers, except in the application's own text."""
         if role in _OWN_ROLES:
             return ()
         return tuple(

@@ -1,7 +1,7 @@
-"""The classifier: texts that mean what labelled examples of the policy mean, by the embedder's vectors.
+"""The classifier: texts with the meaning of labelled examples, by their embeddings.
 
-How near a text is to the middle of a label's examples and to the three nearest of them, against a threshold that is
-calibrated on the examples themselves (`gateway/routing/semantic`), as routes by meaning have it.
+A score combines the distance to the centroid of a label's examples and to the three nearest ones. Its threshold is
+calibrated on the examples themselves (`gateway/routing/semantic`), as for semantic routes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,9 @@ _MOST_TEXTS: Final = 8  # of one request that are read, the last of them: each t
 
 
 class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A kind of text, told by examples. `threshold`: the least score, 0 to 1; `None`: calibrated from the examples."""
+    """A kind of text, learned from examples. `threshold`: the minimum score, 0 to 1; `None`: calibrated from the
+    examples.
+    """
 
     name: Annotated[str, Meta(min_length=1, max_length=60, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
     examples: tuple[str, ...]
@@ -31,7 +33,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`labels` are what is looked for, `others` examples of what is not. `on_failure` has no default."""
+    """Settings. `labels` are what to find, `others` examples of other texts. `on_failure` has no default."""
 
     labels: tuple[LabelSettings, ...]
     on_failure: Literal["fail_open", "fail_closed"]
@@ -41,7 +43,7 @@ class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Classifier:
-    """Reads texts. It learns when it is first asked; until then, and without its embedder, it has failed."""
+    """Classifies texts. It is trained at its first use; until then, and without an embedder, it counts as failed."""
 
     def __init__(self, settings: ClassifierSettings, spec: SemanticSpec, embedder: PromptEmbedder) -> None:
         self._settings = settings
@@ -49,7 +51,7 @@ class Classifier:
         self._reader = SemanticReader(embedder, settings.timeout_ms / 1000)
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Return a finding of the whole for each label that a text was taken for."""
+        """Return a finding about the whole text for each matching label."""
         settings, found = self._settings, dict[str, float]()
         read = [each for each in shown if each.text.strip() and each.role in settings.roles]
         read.sort(key=lambda each: each.role != "")  # what nobody says, such as metadata, leaves room for what is said
@@ -62,7 +64,7 @@ class Classifier:
         return [Finding(0, 0, name, found[name]) for name in sorted(found)]
 
     async def close(self) -> None:
-        """Stop learning."""
+        """Stop training."""
         await self._reader.close()
 
 

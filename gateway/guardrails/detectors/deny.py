@@ -1,4 +1,4 @@
-"""Deny lists: words, phrases and regular expressions that an operator does not want to see."""
+"""Deny lists: words, phrases and regular expressions that are not allowed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ _BLANKS: Final = r"[\s\x0b\x1c-\x1f\x{85}]+"  # RE2's own are but five of them
 
 
 class DenySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`keywords` are looked for as whole words, blanks in them being any blanks; `expressions` by what they are called.
+    """Settings. `keywords` match whole words, with any white space between them; `expressions` are by name.
 
-    Both are compared with texts in their plain form.
+    Both are compared with the plain form of texts.
     """
 
     keywords: list[str] = []
@@ -40,13 +40,13 @@ class DenyList:
         self._kinds = [(kind, Expression(source)) for kind, source in sources.items()]
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Find everything that is listed; one place may be found for several reasons."""
+        """Find all entries in a text; one place may be found several times."""
         found = [Finding(*span, kind) for kind, expression in self._kinds for span in expression.spans(text)]
         return sorted(found, key=lambda one: (one.start, -one.end))
 
 
 def build(settings: Mapping[str, object], means: Means) -> DenyList:
-    """Build a deny list. Raises ConfigurationError on an entry that cannot be looked for."""
+    """Build a deny list. Raises ConfigurationError on an invalid entry."""
     given = read_settings(settings, DenySettings)
     if not given.keywords and not given.expressions:
         raise ConfigurationError("settings: give keywords or expressions; nothing is denied")

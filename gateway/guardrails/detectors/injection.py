@@ -1,4 +1,4 @@
-"""The detector of prompt injection: texts that others have written, and that would take the model over."""
+"""The detector of prompt injection: texts by third parties that try to take control of the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -18,9 +18,9 @@ _MOST_KINDS: Final = 3  # signals that are named in a verdict
 
 
 class InjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`threshold`: the least score at which a text is taken for an attempt. `roles`: empty means all but the system's.
+    """Settings. `threshold`: the minimum score of an attempt. `roles`: empty means all except the system's.
 
-    `ignore` names signals that count for nothing, such as "system_turn" where users send transcripts.
+    `ignore` names signals that do not count, such as "system_turn" if users send transcripts.
     """
 
     threshold: Annotated[float, Meta(gt=0, le=1)] = DEFAULT_THRESHOLD
@@ -29,7 +29,7 @@ class InjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class InjectionDetector:
-    """Finds attempts by what they say; see `algorithms.detectors.injection`."""
+    """Finds injection attempts in texts; see `algorithms.detectors.injection`."""
 
     patterns: tuple[str, ...] = ()
 
@@ -38,7 +38,7 @@ class InjectionDetector:
         self._traces = Expression(*TRACES)
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Return findings of the text as a whole, one for each of the strongest signals."""
+        """Return findings about the whole text, one for each of the strongest signals."""
         settings = self._settings
         if role in _OWN_ROLES if not settings.roles else role not in settings.roles:
             return ()

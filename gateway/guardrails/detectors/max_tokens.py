@@ -1,4 +1,4 @@
-"""Limit answer length: a default if the caller sets none, and a maximum."""
+"""Limits the answer length: a default if the caller sets none, and a maximum."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,14 +15,14 @@ FIELDS = ("max_tokens", "max_completion_tokens")
 
 
 class LengthSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens of one choice: `default` where none are stated, `most` that may be."""
+    """Settings, in tokens of one choice: `default` if none are stated, and the maximum `most`."""
 
     default: PositiveInt | None = None
     most: PositiveInt | None = None
 
 
 class AnswerLength:
-    """Objects to limits above the most; the most mends them. What states none has the default, or the most."""
+    """Refuses or lowers limits above the maximum. A request without a limit gets the default, or the maximum."""
 
     def __init__(self, settings: LengthSettings) -> None:
         self._most = settings.most
@@ -40,14 +40,14 @@ class AnswerLength:
         return (Objection("max_tokens", f"max_tokens is {stated}; at most {most} are allowed", FIELDS[0], given),)
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Return the limit of a request that states none."""
+        """Return the limit for a request without one."""
         if self._default is None or not isinstance(request, GenerationRequest) or request.output_limit is not None:
             return {}
         return {FIELDS[0]: self._default}
 
 
 def build(settings: Mapping[str, object], means: Means) -> AnswerLength:
-    """Build the rule. Raises ConfigurationError if it says nothing, or contradicts itself."""
+    """Build the rule. Raises ConfigurationError if it is empty, or contradicts itself."""
     given = read_settings(settings, LengthSettings)
     if given.default is None and given.most is None:
         raise ConfigurationError("settings: give default or most")

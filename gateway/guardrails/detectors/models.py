@@ -33,12 +33,12 @@ class AllowedModels:
         return (Objection("model", f"the model {requested[:80]!r} may not be used{others}", "model"),)
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Return none."""
+        """Return no defaults."""
         return {}
 
 
 def build(settings: Mapping[str, object], means: Means) -> AllowedModels:
-    """Build the rule. Raises ConfigurationError if it says nothing."""
+    """Build the rule. Raises ConfigurationError if it is empty."""
     given = read_settings(settings, ModelSettings)
     if not given.allowed and not given.denied:
         raise ConfigurationError("settings: give allowed or denied names")

@@ -1,7 +1,7 @@
-"""The moderation webhook: someone else's server judges the texts, in the shape of OpenAI's moderation endpoint.
+"""The moderation webhook: an external server judges the texts, in the format of OpenAI's moderation endpoint.
 
-What it is sent is signed as other webhooks are. It has a time limit; the policy says what holds if it does not
-answer: `fail_closed`, as if it had found something, or `fail_open`, as if nothing.
+Requests to it are signed like other webhooks. It has a time limit; the policy decides what applies if it does not
+answer: `fail_closed`, as if it had found something, or `fail_open`, as if it had not.
 """
 
 import logging
@@ -35,10 +35,10 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ModerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`on_failure` has no default: the one that writes the policy says it.
+    """Settings. `on_failure` has no default: the policy must state it.
 
-    `categories`: those that count; empty: all. `thresholds`: a category's least score, in place of the server's own
-    judgement. `model` is passed on. `key_ref` ("env:NAME" or "file:PATH") is where its bearer token is.
+    `categories`: those that count; empty: all. `thresholds`: a category's minimum score, replacing the server's own
+    decision. `model` is passed on. `key_ref` ("env:NAME" or "file:PATH") names its bearer token.
     """
 
     url: Annotated[str, Meta(min_length=8, max_length=500)]
@@ -72,7 +72,9 @@ class Moderation:
         self.failures = 0
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Return one finding of the whole for each category; if nobody answers, what the policy says."""
+        """Return one finding about the whole text for each category; if the server does not answer, what the policy
+        states.
+        """
         settings = self._settings
         texts = [each.text for each in shown if each.text and (not settings.roles or each.role in settings.roles)]
         if not texts:
@@ -145,7 +147,7 @@ def _check_url(url: str) -> None:
 
 
 def _bearer_at(key_ref: str, means: Means) -> str:
-    """Read a token; where gateways alone have it, see only that a place is named which gateways may read."""
+    """Read a token; outside a gateway, only check that the reference is one that gateways may read."""
     if not key_ref:
         return ""
     try:
@@ -163,7 +165,7 @@ def _bearer_at(key_ref: str, means: Means) -> str:
 
 
 def _named(category: str) -> str:
-    """Write a category as verdicts may hold it: its words are the server's, and must not be mistaken for ours."""
+    """Format a category for verdicts: it is the server's word, and must not be mistaken for ours."""
     return _NOT_IN_NAMES.sub("_", category.lower())[:_MOST_NAME] or _UNKNOWN
 
 

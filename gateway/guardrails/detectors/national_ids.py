@@ -1,4 +1,4 @@
-"""National identity numbers: how each is written, and whether its check digits and dates hold (python-stdnum)."""
+"""National identity numbers: their format, and whether check digits and dates are valid (python-stdnum)."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

@@ -40,7 +40,7 @@ class AllowedParameters:
         ]
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Return none."""
+        """Return no defaults."""
         return {}
 
     def _may(self, name: str) -> bool:
@@ -50,7 +50,7 @@ class AllowedParameters:
 
 
 def build(settings: Mapping[str, object], means: Means) -> AllowedParameters:
-    """Build the rule. Raises ConfigurationError if it says nothing, or denies what every request has."""
+    """Build the rule. Raises ConfigurationError if it is empty, or denies a field that every request has."""
     given = read_settings(settings, ParameterSettings)
     if not given.allowed and not given.denied:
         raise ConfigurationError("settings: give allowed or denied fields")

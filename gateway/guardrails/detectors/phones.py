@@ -13,6 +13,8 @@ ABROAD: Final = r"(?:\+|\b00)[1-9](?:[ ()./-]{0,2}\d){6,13}"
 LOCAL: Final = r"\(?\b\d{2,5}\)?[ ./-]{1,2}\d{2,5}(?:[ ./-]\d{2,5}){1,3}"
 _DAY: Final = re.compile(r"(?:19|20)\d\d[-./]\d\d[-./]\d\d(?!\d)")
 _SHORTEST: Final = 7  # digits
+_LONGEST_CODE: Final = 3  # digits of a country's code
+_NO_COUNTRY: Final = "001"  # codes of services, as of satellites
 _KINDS: Final = "fixed_line mobile toll_free premium_rate shared_cost personal_number voip pager uan voicemail".split()
 
 
@@ -54,6 +56,16 @@ def _dialled_in(region: str) -> _Dialled:
     return _Dialled(region)
 
 
+def _may_be_abroad(number: str) -> bool:
+    """Return whether the library may take `+` and what follows for a valid number, by the country's code it has."""
+    digits = "".join(filter(str.isdigit, number))
+    for size in range(1, _LONGEST_CODE + 1):
+        regions = phonenumbers.COUNTRY_CODE_TO_REGION_CODE.get(int(digits[:size]))
+        if regions is not None:
+            return regions[0] == _NO_COUNTRY or _dialled_in(regions[0]).may_be_valid(digits[size:])
+    return False
+
+
 def phone_spans(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
     """Find the telephone number that a run begins with: other groups of digits may follow it."""
     if _DAY.match(text) is not None:
@@ -69,10 +81,11 @@ def phone_spans(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _is_phone(text: str, digits: str, regions: Sequence[str]) -> bool:
+    is_abroad = text.startswith(("+", "00"))
     number = "+" + text[2:] if text.startswith("00") else text
-    is_abroad = number.startswith("+")
     for region in (None,) if is_abroad else regions:
-        if region is not None and not _dialled_in(region).may_be_valid(digits):
+        may_be = _dialled_in(region).may_be_valid(digits) if region is not None else _may_be_abroad(number)
+        if not may_be:
             continue
         try:
             if phonenumbers.is_valid_number(phonenumbers.parse(number, region)):

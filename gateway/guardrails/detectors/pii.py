@@ -34,14 +34,14 @@ _DEFAULT_KINDS: Final = ("card", "iban", "email", "phone", *SURE_IDS)
 
 
 class PiiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`kinds` to look for; `regions` (ISO 3166) are where telephone numbers without a country's code are dialled."""
+    """Settings. `kinds` to find; `regions` (ISO 3166) for telephone numbers without a country code."""
 
     kinds: tuple[str, ...] = _DEFAULT_KINDS
     regions: tuple[str, ...] = ("US",)
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind of thing: the expressions it lies in, and what of a match it is."""
+    """One kind of data: its expressions, and the check of a match."""
 
     name: str
     patterns: tuple[str, ...]
@@ -107,7 +107,7 @@ def _cards(text: str) -> Spans:
 
 
 def _ibans(text: str) -> Spans:
-    """Find account numbers in a run of capitals and digits: words in capitals may stand around them."""
+    """Find account numbers in a run of capitals and digits, which may include words in capitals."""
     for begun in _IBAN_BEGINS.finditer(text):
         places = [place for place in range(begun.start(), len(text)) if text[place] != " "]
         compact = "".join(text[place] for place in places[:_LONGEST_IBAN])

@@ -1,4 +1,4 @@
-"""Secrets: private keys, tokens, passwords in addresses, providers' keys by their shape, and what only looks random."""
+"""Secrets: private keys, tokens, passwords in URLs, providers' keys by their format, and random-looking words."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ _KINDS: Final = (*_SHAPES, ENTROPY)
 
 
 class SecretSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`kinds` to look for; a word of 24 characters and more is random from `min_entropy_bits` a character on."""
+    """Settings. `kinds` to find; a word of 24 characters or more is random from `min_entropy_bits` per character on."""
 
     kinds: tuple[str, ...] = _KINDS
     min_entropy_bits: Annotated[float, Meta(ge=3, le=6)] = 4.2
@@ -59,7 +59,7 @@ class Secrets:
         self._matching = ExpressionSet(self.patterns).matching
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Find secrets; what a shape tells is not told by its randomness as well."""
+        """Find secrets; one that is found by its format is not found again by its randomness."""
         found: list[Finding] = []
         places = Places()
         matching = self._matching(text)
@@ -89,8 +89,8 @@ def build(settings: Mapping[str, object], means: Means) -> Secrets:
 
 
 def looks_random(word: str, min_bits: float) -> bool:
-    """Return whether a word has letters of both cases and digits, and as many bits a character (Shannon) as random
-    has.
+    """Return whether a word has letters of both cases and digits, and the entropy (Shannon, bits per character) of
+    random text.
     """
     if not (any(map(str.isdigit, word)) and any(map(str.isupper, word)) and any(map(str.islower, word))):
         return False

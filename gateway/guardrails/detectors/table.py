@@ -1,4 +1,4 @@
-"""The detectors by the names that policies give them."""
+"""The detectors by their names in policies."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -28,7 +28,7 @@ DETECTORS: Final[Mapping[str, str]] = {
 
 
 def build_detector(kind: str, settings: Mapping[str, object], means: Means) -> AnyDetector | RequestRule:
-    """Build a detector. Raises ConfigurationError if there is none of that kind, or its settings cannot stand."""
+    """Build a detector. Raises ConfigurationError if the kind is unknown, or its settings are invalid."""
     place = DETECTORS.get(kind)
     if place is None:
         raise ConfigurationError(f"there is no detector {kind[:80]!r}; there are {', '.join(sorted(DETECTORS))}")

@@ -1,4 +1,4 @@
-"""Regular expressions in linear time, whatever the text: RE2's, which has no backreferences and looks at no context."""
+"""Regular expressions in linear time for any text: RE2's, which has no backreferences and no look-around."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,9 @@ class Expression:
     __slots__ = ("match",)
 
     def __init__(self, *sources: str, is_longest: bool = False) -> None:
-        """Raises ConfigurationError if RE2 does not take them.
+        """Compile the expressions. Raises ConfigurationError if RE2 refuses them.
 
-        `is_longest`: of the matches that begin first the longest, whatever comes first among the sources. Its automaton
+        `is_longest`: of the matches that start first the longest, whatever comes first among the sources. Its automaton
         has fewer states.
         """
         options = _options()
@@ -47,7 +47,7 @@ class Expression:
         self.match = partial(found.Match, _ANYWHERE)
 
     def start(self, text: str, since: int = 0) -> int:
-        """Return where the leftmost match begins that begins at `since` or later; -1: there is none."""
+        """Return the start of the leftmost match from `since` on; -1: there is none."""
         data = text.encode()
         if len(data) == len(text):
             return int(self.match(data, since, len(data))[0][0])
@@ -55,7 +55,7 @@ class Expression:
         return -1 if at < 0 else len(data[:at].decode())
 
     def first(self, text: str, since: int = 0) -> tuple[int, int]:
-        """Return where the leftmost match begins that begins at `since` or later, and where it ends; -1: none."""
+        """Return start and end of the leftmost match from `since` on; -1: there is none."""
         data = text.encode()
         start: int
         end: int
@@ -69,7 +69,7 @@ class Expression:
         return before, before + len(data[start:end].decode())
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where matches begin and end, from left to right, none within another, none of them empty."""
+        """Yield the starts and ends of matches, from left to right, without overlaps and empty matches."""
         data = text.encode()
         size = len(data)
         at = done = characters = 0
@@ -92,7 +92,7 @@ class Expression:
 
 
 class ExpressionSet:
-    """Several expressions, of which one look at a text tells those that match in it."""
+    """Several expressions that are searched in one pass, with the ones that match as result."""
 
     __slots__ = ("_all", "_any", "_match")
 
@@ -110,7 +110,7 @@ class ExpressionSet:
         self._all = range(len(sources))
 
     def matching(self, text: str) -> Sequence[int]:
-        """Return the numbers of the expressions that match anywhere in a text."""
+        """Return the indices of the expressions that match anywhere in a text."""
         numbers: list[int] = self._match(text.encode())
         if numbers or self._any.start(text) < 0:
             return numbers
@@ -118,9 +118,9 @@ class ExpressionSet:
 
 
 def checked(source: str, where: str) -> str:
-    """Return an operator's expression, once it is known that it can be used. Raises ConfigurationError.
+    """Return an operator's expression after checking that it can be used. Raises ConfigurationError.
 
-    `where` names it: the expression itself may be what nobody is to see.
+    `where` names it: the expression itself may be confidential.
     """
     if not source or len(source) > MAX_CHARACTERS:
         raise ConfigurationError(f"{where} has {len(source)} characters; give 1 to {MAX_CHARACTERS}")
@@ -134,7 +134,7 @@ def checked(source: str, where: str) -> str:
 
 
 def escaped(words: str) -> str:
-    """Return an expression that matches these words and nothing else."""
+    """Return an expression that matches exactly these words."""
     return str(re2.escape(words))
 
 

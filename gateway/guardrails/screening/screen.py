@@ -18,7 +18,7 @@ _ANCHOR: Final = re.compile(r"[\^$]|\\[Az]")
 
 
 class Screening(msgspec.Struct):
-    """What was found in some texts. `cuts` are to be made, by the text's number; `blocked` stops all of them."""
+    """The result for some texts. `cuts` are redactions, by the text's index; `blocked` stops all of them."""
 
     verdicts: list[Verdict]
     cuts: dict[int, list[Finding]]
@@ -26,14 +26,14 @@ class Screening(msgspec.Struct):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What one stage found at one place that no stage before it has claimed."""
+    """A finding of one stage at a place that no earlier stage has claimed."""
 
     stage: GuardStage[Detector]
     finding: Finding
 
 
 class Screen:
-    """Stages in their order, each with its detector. Expressions are built once they are needed."""
+    """Ordered stages, each with its detector. Expressions are compiled when they are needed."""
 
     __slots__ = ("_always", "_candidates", "_is_anchored", "_ways", "patterns", "stages")
 
@@ -48,13 +48,15 @@ class Screen:
 
     @property
     def candidates(self) -> Expression | None:
-        """Return what matches wherever a detector with expressions may find something; `None` if there is none."""
+        """Return an expression for every place where a detector with expressions may find something; `None` if there is
+        none.
+        """
         if self._candidates is None and self.patterns:
             self._candidates = Expression(*self.patterns)
         return self._candidates
 
     def check(self, texts: Sequence[Shown]) -> Screening:
-        """Look at plain texts, all of a request or an answer."""
+        """Inspect plain texts, all of a request or an answer."""
         screening = Screening([], {})
         candidates = self.candidates
         if candidates is not None and not self._may_match(candidates, texts):
@@ -95,9 +97,9 @@ class Screen:
         return candidates.start(joined) >= 0
 
     def looks(self, text: str, role: str, stages: Sequence[GuardStage[Detector]] | None = None) -> list[Look]:
-        """Return what the stages find in one plain text, each place by the first stage that does something about it.
+        """Return the stages' findings in one plain text, each place by the first stage that acts on it.
 
-        `stages` are those of them that may find something.
+        `stages` are those that may find something.
         """
         found: list[Look] = []
         claimed = Places()

@@ -22,13 +22,13 @@ class Spelling(Protocol):
         """Return the plain text."""
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
-        """Return where in the text as it is written that lies which is from `start` to `end` of the plain text."""
+        """Return the range in the original text of the range from `start` to `end` in the plain text."""
 
     def spans(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return what `span` gives for each of several, in one walk through the text."""
+        """Return the result of `span` for several ranges, in one pass through the text."""
 
     def unfinished(self, text: str) -> int:
-        """Return where a character begins whose spelling is not complete; the length where all are."""
+        """Return the start of an incomplete character at the end; the length if there is none."""
 
 
 class AsIs:
@@ -39,11 +39,11 @@ class AsIs:
         return plain_text(text)
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
-        """Lead back from the plain text."""
+        """Map a range of the plain text to the original."""
         return original_span(text, start, end)
 
     def spans(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Lead back from the plain text, for several at once."""
+        """Map several ranges of the plain text to the original."""
         return original_spans(text, spans)
 
     def unfinished(self, text: str) -> int:
@@ -52,7 +52,7 @@ class AsIs:
 
 
 class InJson:
-    """Text that is JSON itself, such as a tool's arguments: looked at as what its strings say."""
+    """Text that is itself JSON, such as a tool's arguments: inspected by the content of its strings."""
 
     def plain(self, text: str) -> str:
         """Return the plain text, escapes resolved."""
@@ -61,7 +61,7 @@ class InJson:
         return plain_text("".join([_said(token) for token in _TOKEN.findall(text)]))
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
-        """Lead back from the plain text."""
+        """Map a range of the plain text to the original."""
         if "\\" not in text:
             return original_span(text, start, end)
         first: int | None = None
@@ -83,7 +83,7 @@ class InJson:
         return (len(text) if first is None else first), len(text)
 
     def spans(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Lead back from the plain text, for several at once."""
+        """Map several ranges of the plain text to the original."""
         if "\\" not in text:
             return original_spans(text, spans)
         origins: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ class InJson:
         ]
 
     def unfinished(self, text: str) -> int:
-        """Return where an escape begins that is not complete."""
+        """Return the start of an incomplete escape at the end."""
         if "\\" not in text[-12:]:
             return len(text)
         at = 0
@@ -119,14 +119,14 @@ IN_JSON: Final = InJson()
 
 
 def ends_quoted(text: str, *, is_quoted: bool) -> bool:
-    """Return whether JSON ends within a string, which `is_quoted` says of where it begins."""
+    """Return whether JSON ends within a string; `is_quoted` is the state at its start."""
     if '"' not in text:
         return is_quoted
     return is_quoted ^ (sum(found[1] is not None for found in QUOTED.finditer(text)) % 2 == 1)
 
 
 def stand_in(text: str, end: int, kind: str, *, is_quoted: bool) -> tuple[int, str]:
-    """Return where JSON goes on, and what stands in it for a finding that ends at `end`, so that it stays JSON."""
+    """Return where JSON continues after a finding that ends at `end`, and the replacement that keeps it valid JSON."""
     if is_quoted:
         return end, f"[{kind}]"
     while end < len(text) and text[end] in _NUMBER:

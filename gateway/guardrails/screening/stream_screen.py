@@ -1,4 +1,4 @@
-"""One side's detectors on a text that comes in pieces: what could still become a match waits, all else goes on."""
+"""One side's detectors on a streamed text: a possible start of a match is held back, the rest is passed on."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ _ROLE: Final = "assistant"
 
 
 class StreamPlan:
-    """What the streams of one policy share: its screen, and the expression for all that a match may begin with."""
+    """What the streams of one policy share: its screen, and the expression for all prefixes of matches."""
 
     def __init__(self, screen: Screen) -> None:
         """Compile the expressions. Raise ConfigurationError if one cannot be matched in a stream."""
@@ -29,16 +29,16 @@ class StreamPlan:
         self._begins, self.first = _expressions(tuple(screen.patterns))
 
     def quiet_from(self, text: str, since: int) -> int:
-        """Return what `held_from` gives, where nothing is complete before that; -1 where something is."""
+        """Return the result of `held_from` if nothing matches completely before it; else -1."""
         start, end = self.first.first(text, since)
         return start if end == len(text) else -1
 
     def held_from(self, text: str, since: int) -> int:
-        """Return from where on a text could become a match; its length where that is nowhere."""
+        """Return the position from which a text could become a match; its length if there is none."""
         return self._begins.start(text, since)
 
     def may_find(self, text: str) -> bool:
-        """Return whether anything may be found in a whole text, which is plain."""
+        """Return whether anything may be found in a complete plain text."""
         candidates = self.screen.candidates
         return candidates is not None and candidates.start(text) >= 0
 
@@ -60,7 +60,7 @@ def _expressions(patterns: tuple[str, ...]) -> tuple[Expression, Expression]:
 
 
 class StreamScreen:
-    """One text. `take` and `flush` give what may go out; `blocked` says that no more may."""
+    """One text. `take` and `flush` return what may be sent; after `blocked` nothing more may."""
 
     __slots__ = ("_before", "_first", "_found", "_held", "_is_quoted", "_plan", "_spelling", "blocked")
 
@@ -81,7 +81,7 @@ class StreamScreen:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Return what was found so far, a verdict for each stage."""
+        """Return the verdicts so far, one for each stage."""
         return [stage.verdict(found) for stage, found in self._found.items()]
 
     def take(self, text: str) -> str:
@@ -119,7 +119,7 @@ class StreamScreen:
         return self._release(text, whole, window, base, hold)
 
     def flush(self) -> str:
-        """Return the rest: nothing comes behind it."""
+        """Return the rest: nothing follows it."""
         if self.blocked is not None or not self._held:
             return ""
         text = self._held
@@ -127,9 +127,10 @@ class StreamScreen:
         return self._release(text, text, window, len(self._before), len(window))
 
     def pause(self) -> str:
-        """Return what waits, where something else comes between: it still waits as well, since more may follow it.
+        """Return the held-back text when something else comes in between: it stays held back as well, because more may
+        follow.
 
-        What is given then comes once more, unless by then it was cut, or was cut now.
+        The returned text is returned again later, unless it is redacted meanwhile.
         """
         before, held, is_quoted = self._before, self._held, self._is_quoted
         out = self.flush()
@@ -139,11 +140,11 @@ class StreamScreen:
 
     @property
     def held(self) -> str:
-        """Return what waits, as it is written."""
+        """Return the held-back text in its original form."""
         return self._held
 
     def _outgrows(self, window: str, base: int) -> bool:
-        """Block a text in which something was found that does not end within what may be held."""
+        """Block a text with a finding that does not end within the maximum held-back length."""
         for look in self._plan.screen.looks(window, _ROLE):
             if look.stage.acts and look.finding.end > base:
                 self.blocked = look.stage.verdict([look.finding])
@@ -153,7 +154,7 @@ class StreamScreen:
         return False
 
     def _release(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Return what lies before `hold`, once the stages have seen it; the rest waits."""
+        """Return the text before `hold`, after the stages have inspected it; the rest is held back."""
         candidates = self._plan.screen.candidates
         first = -1 if candidates is None else candidates.start(window, base)
         looks: Sequence[Look] = ()
@@ -164,7 +165,7 @@ class StreamScreen:
         return self._go(text, whole, window, base, hold)
 
     def _go(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Return what lies before `hold` as it is; the rest waits."""
+        """Return the text before `hold` unchanged; the rest is held back."""
         cut = hold - base
         if hold == len(window):
             cut = len(whole)
@@ -175,7 +176,7 @@ class StreamScreen:
         return out
 
     def _looks(self, window: str, base: int, hold: int) -> tuple[Sequence[Look], int]:
-        """Return what is found before `hold`, which moves to where something begins that reaches beyond it."""
+        """Return the findings before `hold`, which moves to the start of a finding that extends beyond it."""
         found = self._plan.screen.looks(window, _ROLE)
         for look in found:
             if base <= look.finding.start < hold < look.finding.end:
@@ -183,14 +184,14 @@ class StreamScreen:
         return [look for look in found if base < look.finding.end <= hold], hold
 
     def _begin_of(self, finding: Finding, window: str, base: int) -> int:
-        """Return where the match begins in which something was found: that is told by what stands before it as well."""
+        """Return the start of the match of a finding, which also depends on the text before it."""
         candidates = self._plan.screen.candidates
         assert candidates is not None
         begins = [start for start, _ in candidates.spans(window) if start <= finding.start]
         return max([base, *begins])
 
     def _carry_out(self, looks: Sequence[Look], text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Return what lies before `hold` without what stages cut out, up to where one of them blocks."""
+        """Return the text before `hold` without redactions, up to where a stage blocks."""
         out: list[str] = []
         done = 0
         looks = sorted(looks, key=lambda one: one.finding.start)
@@ -219,11 +220,11 @@ class StreamScreen:
         return "".join([*out, rest])
 
     def _replaced(self, text: str, end: int, kind: str) -> tuple[int, str]:
-        """Return where the rest goes on, and what stands for a finding that ends at `end`. JSON stays JSON."""
+        """Return where the text continues, and the replacement of a finding that ends at `end`. JSON stays valid."""
         return stand_in(text, end, kind, is_quoted=self._spelling is not IN_JSON or self._is_quoted)
 
     def _may_cut(self, cut: str) -> bool:
-        """Return whether this may be cut out: not where a string of JSON would lose an end."""
+        """Return whether this may be redacted: not if a JSON string would lose an end."""
         return self._spelling is not IN_JSON or all(found[1] is None for found in QUOTED.finditer(cut))
 
     def _pass(self, out: str, window: str, hold: int) -> None:

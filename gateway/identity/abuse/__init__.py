@@ -1,1 +1,1 @@
-"""Watches keys for abuse, and tells of it."""
+"""Watches keys for abuse, and reports incidents."""

@@ -16,7 +16,7 @@ _MOST_UNTOLD: Final = 2000  # that ended and wait to be published; beyond, the o
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Whose requests these are."""
+    """The owner of the requests."""
 
     tenant: str
     key_id: str
@@ -24,7 +24,7 @@ class Suspect:
 
 
 class IncidentBook:
-    """Keeps what is open, and what has changed since it was last told. One event loop's; `new_id` makes UUIDv7s."""
+    """Holds open incidents, and the changes since the last report. For one event loop; `new_id` creates UUIDv7s."""
 
     def __init__(self, gateway: str, new_id: Callable[[int], UUID]) -> None:
         self._gateway = gateway
@@ -61,24 +61,24 @@ class IncidentBook:
         return known is None
 
     def end_quiet(self, now_ns: int) -> None:
-        """End the incidents of which nothing was seen for as long as their rule counts."""
+        """End the incidents without a further sighting within their rule's window."""
         quiet = [place for place, incident in self._open.items() if incident.is_quiet(now_ns)]
         for place in quiet:
             self._change(self._open.pop(place).ended())
 
     def changes(self) -> Sequence[Incident]:
-        """Record what has changed since the last time; `put_back` it where it could not be told."""
+        """Return the incidents changed since the last call; `put_back` those that could not be reported."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def put_back(self, incidents: Sequence[Incident]) -> None:
-        """Keep what could not be told, where nothing newer is known of it."""
+        """Keep incidents that could not be reported, unless newer states of them are known."""
         for incident in incidents:
             if incident.id not in self._changed:
                 self._change(incident)
 
     def standing(self) -> dict[str, int]:
-        """Return what GET /ready may show."""
+        """Return the state that GET /ready shows."""
         return {"open": len(self._open), "sightings": self.sightings, "throttled": self.throttled}
 
     def _change(self, incident: Incident) -> None:

@@ -10,7 +10,7 @@ MOST_KEYS: Final = 500  # watched at once: some tens of kilobytes each at the mo
 
 
 class KeyWatches:
-    """Returns each key's watch. A key that comes again after many others starts over."""
+    """Holds each key's watch. A key that returns after many others starts over."""
 
     def __init__(self, spec: AbuseSpec, most: int = MOST_KEYS) -> None:
         self._spec = spec
@@ -22,7 +22,7 @@ class KeyWatches:
 
     @property
     def size(self) -> int:
-        """Return how many sketches and names are kept of all keys."""
+        """Return the number of stored sketches and names of all keys."""
         return sum([watch.size for watch in self._watches.values()])
 
     def of(self, tenant: str, key_id: str) -> KeyWatch | None:

@@ -1,4 +1,4 @@
-"""Incidents of abuse, written to the control-plane database for everyone else to read."""
+"""Writes abuse incidents to the control-plane database for other processes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ _KEPT_FOR: Final = timedelta(days=400)
 
 
 class IncidentPublisher:
-    """Writes one gateway's incidents. Calls block; they come from a thread."""
+    """Writes one gateway's incidents. Calls block, so they run in a thread."""
 
     def __init__(self, url: str) -> None:
         self._database = ControlDatabase(url)
@@ -29,5 +29,5 @@ class IncidentPublisher:
             write_incidents(session, of_tenants_that_exist(session, incidents))
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()

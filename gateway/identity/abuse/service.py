@@ -1,4 +1,4 @@
-"""Reports incidents every second, where there is anything to tell and someone to tell it to."""
+"""Reports incidents every second, if there are any and a publisher is configured."""
 
 import asyncio
 import logging
@@ -17,23 +17,23 @@ _EVERY_SECONDS: Final = 1.0
 
 
 class Publisher(Protocol):
-    """Writes incidents where others see them. Calls block."""
+    """Publishes incidents. Calls block."""
 
     def publish(self, incidents: Sequence[Incident]) -> None:
         """Write them. Raises TollkeeperError if that cannot be now."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Close connections."""
 
 
 class AbuseService:
-    """Keeps a gateway's incidents, and publishes them; without a publisher the log and the records tell of them."""
+    """Holds a gateway's incidents, and publishes them; without a publisher they are in the log and on records."""
 
     def __init__(self, book: IncidentBook, clock: Clock, publisher: Publisher | None) -> None:
         self.book = book
         self._clock = clock
         self._publisher = publisher
-        self.is_away = False  # whoever publishes did not answer the last time
+        self.is_away = False  # the last publication failed
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -42,7 +42,7 @@ class AbuseService:
             await self.tell()
 
     async def tell(self) -> None:
-        """Publish what has changed since the last time; what cannot be published now is kept for the next."""
+        """Publish changes since the last call; what cannot be published now is kept for the next call."""
         self.book.end_quiet(self._clock.wall_ns())
         changed = self.book.changes()
         if not changed or self._publisher is None:
@@ -53,11 +53,11 @@ class AbuseService:
         except TollkeeperError as error:
             self.book.put_back(changed)
             if not self.is_away:
-                _log.warning("incidents of abuse wait to be published", extra={"reason": error.message})
+                _log.warning("abuse incidents cannot be published yet", extra={"reason": error.message})
             self.is_away = True
 
     async def close(self) -> None:
-        """Report what is left, and close."""
+        """Report the rest, and close."""
         await self.tell()
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)

@@ -1,1 +1,1 @@
-"""Budgets: what is spent, kept beside the journal and published to the control database."""
+"""Budgets: spending is stored beside the journal and published to the control database."""

@@ -1,4 +1,4 @@
-"""Counts of budgets: what is settled and what is reserved within the calendar period that is in progress."""
+"""Budget counters: settled and reserved amounts of the current calendar period."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
@@ -10,7 +10,7 @@ from gateway.limits.counters.base import CounterState, Mark
 from gateway.limits.counters.escrow import EscrowCounter, Ledger
 from gateway.limits.demand import Amounts
 
-UNLIMITED: Final = 1 << 100  # room where a budget does not refuse: it is soft, has not begun, or has ended
+UNLIMITED: Final = 1 << 100  # room of a budget that refuses nothing: it is soft, not started, or ended
 _SECOND_NS: Final = 1_000_000_000
 _SOON_NS: Final = _SECOND_NS
 _PAST_KEPT_NS: Final = 3600 * _SECOND_NS
@@ -22,7 +22,7 @@ OnSettledLate: TypeAlias = Callable[["BudgetCounter", "PeriodLedger", int, int],
 
 
 class PeriodLedger(Ledger):
-    """One period of a budget: its bounds (Unix nanoseconds; `None`: no end) and what it comes to."""
+    """One period of a budget: its bounds (Unix nanoseconds; `None`: no end) and its settled and reserved amounts."""
 
     __slots__ = ("overdraft", "period_end_ns", "period_start_ns", "restored", "restored_overdraft")
 
@@ -30,18 +30,19 @@ class PeriodLedger(Ledger):
         super().__init__()
         self.period_start_ns = period_start_ns
         self.period_end_ns = period_end_ns
-        self.restored = 0  # of what is settled: by whoever counted before us
-        self.overdraft = 0  # used beyond what the budget could be charged: settled and this are what was spent
+        self.restored = 0  # part of `settled` that was counted before this process started
+        self.overdraft = 0  # usage that could not be charged; spent = settled + overdraft
         self.restored_overdraft = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+@mypyc_attr(allow_interpreted_subclasses=True)  # the leased counters inherit from this class and another
 class BudgetCounter(EscrowCounter):
-    """One budget's count of one subject. A reservation is settled in the period it was made in, however late.
+    """The count of one budget for one subject. A reservation is settled in the period in which it was made, however
+    late.
 
-    A soft budget counts and never refuses; one that does not bind now (not begun, or ended) counts nothing.
-    `on_settled` is called when more is settled in the period in progress, `on_settled_late` when in an earlier one.
-    Raises ConfigurationError, when made or given another rule and not later, where the time zone is unknown.
+    A soft budget counts but never refuses. A budget that is not in effect (not started, or ended) counts nothing.
+    `on_settled` is called when the settled amount of the current period changes, `on_settled_late` when that of an
+    earlier period does. Construction and `adopt` raise ConfigurationError if the time zone is unknown.
     """
 
     __slots__ = ("_adjusted", "_on_settled", "_on_settled_late", "_past", "_period")
@@ -59,50 +60,51 @@ class BudgetCounter(EscrowCounter):
         zone_of(rule.time_zone)
         self._on_settled = on_settled
         self._on_settled_late = on_settled_late
-        self._period: PeriodLedger | None = None  # in progress; `_ledger` too, unless the budget does not bind
+        self._period: PeriodLedger | None = None  # current; same as `_ledger` unless the budget is not in effect
         self._past: tuple[PeriodLedger, ...] = ()
-        self._adjusted = 0  # by recounts, of what is settled in the period in progress
+        self._adjusted = 0  # change of the current period's settled amount by recounts
         self._until_ns = _NEVER_NS
 
     @property
     def period_start_ns(self) -> int | None:
-        """Return when the period in progress began (Unix); `None` if the budget does not bind."""
+        """Return when the current period started (Unix nanoseconds); `None` if the budget is not in effect."""
         return None if self._period is None else self._period.period_start_ns
 
     @property
     def period_end_ns(self) -> int | None:
-        """Return when the period in progress ends (Unix); `None` if it has no end or the budget does not bind."""
+        """Return when the current period ends (Unix nanoseconds); `None` without an end, or if the budget is not in
+        effect.
+        """
         return None if self._period is None else self._period.period_end_ns
 
     @property
     def settled(self) -> int:
-        """Return what is settled in the period in progress."""
+        """Return the amount settled in the current period."""
         return 0 if self._period is None else self._period.settled
 
     @property
     def settled_by_all(self) -> int:
-        """Return what all gateways that share the budget have settled in the period in progress: here, this one."""
+        """Return what all gateways sharing the budget have settled in the current period: here, only this gateway."""
         return self.settled
 
     @property
     def reserved(self) -> int:
-        """Return what is reserved in the period in progress."""
+        """Return the amount reserved in the current period."""
         return 0 if self._period is None else self._period.reserved
 
     def ledgers(self) -> Iterator[PeriodLedger]:
-        """Yield the periods whose totals may still move: past ones not yet settled for good, and the one in progress.
+        """Yield the periods whose totals may still change: earlier ones with open reservations, and the current one.
 
-        A past period is given until an hour after its end at the least, so that the one that keeps totals sees its
-        last.
+        An earlier period is yielded for at least an hour after its end, so that its final total is written.
         """
         yield from self._past
         if self._period is not None:
             yield self._period
 
     def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool:
-        """Add what had been settled before this counter was opened; a second call replaces what the first added.
+        """Add what was settled before this counter was opened. A second call replaces the amount of the first.
 
-        Says whether the total was taken: it is not where another period is in progress by now.
+        Return whether the total was added: False if another period has started meanwhile.
         """
         if self._until_ns == _NEVER_NS:
             self._turn(period_start_ns)
@@ -113,17 +115,17 @@ class BudgetCounter(EscrowCounter):
         period.restored = settled
         period.overdraft += overdraft - period.restored_overdraft
         period.restored_overdraft = overdraft
-        if self._on_settled is not None:  # who reports what is spent may know less: the last report died with a process
+        if self._on_settled is not None:  # the observer may know less: the last report was lost with the process
             self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
         return True
 
     @property
     def overdraft(self) -> int:
-        """Return what was used in the period in progress beyond what the budget could be charged."""
+        """Return the usage of the current period that could not be charged to the budget."""
         return 0 if self._period is None else self._period.overdraft
 
     def overdraw(self, amount: int, now_ns: int) -> None:
-        """Record what was used and cannot be charged, because the budget lacks the room for it."""
+        """Record usage that cannot be charged because the budget lacks room for it."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         period = self._period
@@ -134,8 +136,11 @@ class BudgetCounter(EscrowCounter):
             self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
-        """Adopt a changed rule. Where its period is another one, what is counted so far counts in that:
-        rather too much than an overspent budget."""
+        """Adopt a changed rule.
+
+        If its period differs, the amounts counted so far count in the new period: this may count too much, but never
+        overspends the budget.
+        """
         zone_of(rule.time_zone)
         if now_ns >= self._until_ns:
             self._turn(now_ns)
@@ -155,7 +160,7 @@ class BudgetCounter(EscrowCounter):
             if counted is not None:
                 self._past = (*self._past, counted)
             return
-        if counted is None:  # it had ended and now goes on: perhaps in a period it has counted before
+        if counted is None:  # it had ended and continues now, perhaps in a period that it has counted before
             counted = next((past for past in self._past if past.period_start_ns == begun.period_start_ns), None)
             self._past = tuple(past for past in self._past if past is not counted)
         if counted is not None:
@@ -164,11 +169,11 @@ class BudgetCounter(EscrowCounter):
             self._set_ceiling()
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         if not charged:
-            if mark is self._period and self._on_settled is not None:  # what is reserved has moved
+            if mark is self._period and self._on_settled is not None:  # the reserved amount has changed
                 self._on_settled(self, mark.settled + self._adjusted, mark.settled + self._adjusted)
             return
         before = mark.settled
@@ -180,7 +185,7 @@ class BudgetCounter(EscrowCounter):
             self._on_settled_late(self, mark, before, after)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the budget stands. It resets when the period ends; nothing is used if it does not bind."""
+        """Return the budget's state. It resets when the period ends. A budget that is not in effect has no usage."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         period = self._period
@@ -192,7 +197,7 @@ class BudgetCounter(EscrowCounter):
         return CounterState(self.rule.amount, used, period.reserved, reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is counted in the period in progress, and no past period may still change."""
+        """Return whether nothing is counted in the current period, and no earlier period can still change."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._past:
@@ -204,9 +209,9 @@ class BudgetCounter(EscrowCounter):
         )
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Return when the next period begins where this one lacks the room; `None` if no other follows.
+        """Return when the next period starts, if the current one lacks room; `None` if none follows.
 
-        Where it lacks it only until requests that run have been settled, when may not be known: soon.
+        If running requests may still release enough, the time is unknown and a short wait is returned.
         """
         if self.room(now_ns) >= amount:
             return from_ns
@@ -227,13 +232,13 @@ class BudgetCounter(EscrowCounter):
         self._begin(now_ns)
 
     def _begin(self, now_ns: int) -> None:
-        """Open the books of the period that holds `now_ns`, or set all limits aside until the budget binds."""
+        """Start the period that contains `now_ns`, or lift all limits until the budget is in effect."""
         rule = self.rule
         bounds = budget_period(rule, now_ns)
         if bounds is None:
             self._period = None
             self._adjusted = 0
-            self._ledger = Ledger()  # what is reserved now is settled in a book that nobody reads
+            self._ledger = Ledger()  # reservations made now are settled in a ledger that is discarded
             self._ceiling = UNLIMITED
             has_begun = rule.starts_at_ns is None or now_ns >= rule.starts_at_ns
             self._until_ns = _ALWAYS_NS if has_begun or rule.starts_at_ns is None else rule.starts_at_ns
@@ -244,7 +249,7 @@ class BudgetCounter(EscrowCounter):
         self._until_ns = _ALWAYS_NS if end_ns is None else end_ns
 
     def _set_ceiling(self) -> None:
-        """Set how much may be settled and reserved in the period in progress, by the rule and its recounts."""
+        """Set how much may be settled and reserved in the current period, by the rule and its recounts."""
         period, rule = self._period, self.rule
         if period is None:
             return
@@ -255,7 +260,9 @@ class BudgetCounter(EscrowCounter):
 def reserve_each(
     lines: list[tuple[BudgetCounter, int]], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]
 ) -> bool:
-    """Reserve each budget's amount now, and add what it has left and its mark to the lists, as `sliding.take_each`."""
+    """Reserve each budget's amount now, and append its remaining amount and its mark to the lists, as
+    `sliding.take_each`.
+    """
     for counter, place in lines:
         if now_ns >= counter._until_ns:
             counter._turn(now_ns)

@@ -1,9 +1,10 @@
-"""Totals of budgets on disk beside the journal, exact across restarts.
+"""Budget totals on disk beside the journal, exact across restarts.
 
-Totals are written before the journal gives up the records that they contain. At a start the last totals are read and
-the records since then added: what was settled and not yet written down is found in the journal, whichever way the
-process ended. Reservations are not kept: what was with a target when the process died has its record in the journal
-before the budgets are read (`gateway/records/lost_requests.py`); what was with none is charged nothing.
+Totals are written before the journal deletes the records that they contain. At start the last totals are read, and the
+records written since then are added: usage that was settled but not yet written is found in the journal, however the
+process ended. Reservations are not stored: a request that was at a target when the process died has its record in the
+journal before the budgets are read (`gateway/records/lost_requests.py`); a request that was at no target is charged
+nothing.
 """
 
 import logging
@@ -30,7 +31,7 @@ _READ_BYTES: Final = 16 * 1024 * 1024
 
 
 class Period(Protocol):
-    """One period of a budget's counter: when it began (Unix nanoseconds), and this process's part of what it used."""
+    """One period of a budget's counter: its start (Unix nanoseconds), and this process's part of its usage."""
 
     @property
     def period_start_ns(self) -> int: ...
@@ -41,7 +42,7 @@ class Period(Protocol):
 
 
 class BudgetCounter(Protocol):
-    """What the ledger asks of a budget's counter."""
+    """The part of a budget's counter that the ledger uses."""
 
     @property
     def rule(self) -> BudgetSpec: ...
@@ -51,8 +52,8 @@ class BudgetCounter(Protocol):
     def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool: ...
 
 
-Key: TypeAlias = tuple[str, str, int]  # budget, subject, the period's start
-Total: TypeAlias = tuple[int, int]  # what was charged, and what was used beyond that
+Key: TypeAlias = tuple[str, str, int]  # budget id, subject, start of the period
+Total: TypeAlias = tuple[int, int]  # charged amount, overdraft
 
 
 class _Total(msgspec.Struct, array_like=True, gc=False):
@@ -64,12 +65,12 @@ class _Total(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Page(msgspec.Struct, array_like=True):
-    """One entry: totals that changed, and how far the journal is contained in all totals so far."""
+    """One entry: totals that changed, and the journal position up to which all totals include its records."""
 
     segment: int
     offset: int
     totals: list[_Total]
-    is_whole: bool = False  # it replaces everything before it
+    is_whole: bool = False  # replaces all earlier entries
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -77,29 +78,29 @@ _decoder: Final = msgspec.msgpack.Decoder(_Page)
 
 
 class BudgetLedger:
-    """The totals of one process's budgets on disk. Calls are short and come from the event loop."""
+    """The budget totals of one process on disk. Calls are short and run on the event loop."""
 
     def __init__(self, directory: Path, journal: Journal) -> None:
         self._file = SegmentLog(directory, max_bytes=_MAX_BYTES)
         self._journal = journal
         self._totals: dict[Key, Total] = {}
         self._changed: set[BudgetCounter] = set()
-        self.note = self._changed.add  # remembers that a counter's settled total has moved
-        self._known_to = Position(0, 0)  # the journal up to here is contained in the totals
+        self.note = self._changed.add  # marks a counter's settled total as changed
+        self._known_to = Position(0, 0)  # the totals include the journal up to here
         self._whole_bytes = 0
-        self.before_flush: Callable[[], None] | None = None  # lets counters and journal tell of the same requests
-        self.is_broken = False  # the disk refused the last write
+        self.before_flush: Callable[[], None] | None = None  # brings counters and journal to the same requests
+        self.is_broken = False  # the last write failed
         self._read()
 
     @property
     def missing(self) -> Missing:
-        """What damage on disk has taken of the totals, until `damaged/` is removed."""
+        """Return what damage on disk removed from the totals; it is reported until `damaged/` is deleted."""
         return self._file.missing
 
     def restore(
         self, open_budget: Callable[[BudgetSpec, str], BudgetCounter], budgets: Iterable[BudgetSpec], now_ns: int
     ) -> None:
-        """Set the counters of these budgets to what was spent in the present period, the journal's records included."""
+        """Set the counters of these budgets to the spending of the current period, including the journal's records."""
         rules = {budget.id: budget for budget in budgets}
         self._add_records(rules)
         starts = {name: budget_period(rule, now_ns) for name, rule in rules.items()}
@@ -109,13 +110,13 @@ class BudgetLedger:
             if period is not None and period[0] == start_ns:
                 open_budget(rules[name], subject).restore(start_ns, *total)
             if name not in rules or period is None or start_ns >= period[0]:
-                present[name, subject, start_ns] = total  # what has passed need not be kept
+                present[name, subject, start_ns] = total  # ended periods need not be stored
         self._totals = present
         self._known_to = self._journal.end
         self._write(present, is_whole=True)
 
     def flush(self) -> None:
-        """Write down what has changed. Called before the journal gives up records, and from time to time."""
+        """Write what has changed. Called before the journal deletes records, and periodically."""
         if self.before_flush is not None:
             self.before_flush()
         if not self._changed:
@@ -134,7 +135,7 @@ class BudgetLedger:
             self._write(changed, is_whole=False)
 
     def close(self) -> None:
-        """Write the last changes and let go of the file."""
+        """Write the last changes and close the file."""
         self.flush()
         self._file.close()
 
@@ -153,7 +154,7 @@ class BudgetLedger:
             at = entries[-1].end
 
     def _add_records(self, rules: dict[str, BudgetSpec]) -> None:
-        """Add the records that the totals do not contain, each to the budgets that cover it."""
+        """Add the records that the totals do not include, each to the budgets that cover it."""
         by_tenant: dict[str, list[BudgetSpec]] = {}
         for rule in rules.values():
             by_tenant.setdefault(rule.scope.tenant, []).append(rule)
@@ -163,7 +164,7 @@ class BudgetLedger:
                 try:
                     record = decode_record(unpack_entry(entry)[1])
                 except InvalidRecord:
-                    continue  # the shipper sets it aside
+                    continue  # the shipper reports and skips it
                 if isinstance(record, RequestRecord):
                     for rule in by_tenant.get(record.who.tenant, ()):
                         self._add(rule, record)

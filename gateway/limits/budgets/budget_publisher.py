@@ -1,4 +1,4 @@
-"""Write budgets' spending to the control database for other processes."""
+"""Writes budgets' spending to the control database for other processes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -9,11 +9,11 @@ from backends.control.database import ControlDatabase
 from gateway.limits.budgets.budget_watch import BudgetStanding, ThresholdPassed
 
 _CLEAN_EVERY: Final = timedelta(days=1)
-_KEPT_FOR: Final = timedelta(days=400)  # a year's periods can be compared with the last year's
+_KEPT_FOR: Final = timedelta(days=400)  # so that a year's periods can be compared with the previous year's
 
 
 class BudgetPublisher:
-    """Writes one gateway's standings. Calls block; they come from a thread."""
+    """Writes the spending of one gateway. Calls block, so they run in a thread."""
 
     def __init__(self, url: str, gateway: str) -> None:
         self._database = ControlDatabase(url)
@@ -21,7 +21,7 @@ class BudgetPublisher:
         self._cleaned_at: datetime | None = None
 
     def publish(self, standings: list[BudgetStanding], passed: list[ThresholdPassed]) -> None:
-        """Write standings and thresholds. Raises ControlUnavailable."""
+        """Write spending and passed thresholds. Raises ControlUnavailable."""
         now = datetime.now(UTC)
         states = [
             GatewayState(one.budget, one.subject, one.period_start_ns, one.settled, one.reserved, one.overdraft)
@@ -39,5 +39,5 @@ class BudgetPublisher:
                 record_event(session, threshold, now)
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()

@@ -1,6 +1,4 @@
-"""Reports what budgets spend: totals to the ledger on disk, states and passed thresholds to the one that publishes
-them.
-"""
+"""Reports budget spending: totals to the ledger on disk, states and passed thresholds to the publisher."""
 
 import asyncio
 import logging
@@ -17,8 +15,8 @@ from gateway.limits.counters.base import Counter
 _log = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 1.0
-NOW_REFUSING: Final = 100  # of a hard budget: the percent that stands for its first refusal, whatever is spent by then
-_MAX_WAITING: Final = 10_000  # thresholds not yet published; the log has them all
+NOW_REFUSING: Final = 100  # percent that stands for a hard budget's first refusal, whatever is spent by then
+_MAX_WAITING: Final = 10_000  # thresholds waiting to be published; the log has all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +28,12 @@ class BudgetStanding:
     period_start_ns: int
     settled: int
     reserved: int
-    overdraft: int = 0  # used beyond what could be charged
+    overdraft: int = 0  # usage that could not be charged
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdPassed:
-    """A budget's subject has used `percent` of its amount in a period."""
+    """A subject of a budget has used `percent` of its amount in a period."""
 
     budget: str
     subject: str
@@ -46,7 +44,7 @@ class ThresholdPassed:
 
 
 class StandingPeriod(Protocol):
-    """One period of a budget's counter."""
+    """One period of a budget's counter, as far as this module uses it."""
 
     @property
     def period_start_ns(self) -> int: ...
@@ -59,7 +57,7 @@ class StandingPeriod(Protocol):
 
 
 class WatchedCounter(BudgetCounter, Protocol):
-    """A budget's counter with what is reserved of it."""
+    """A budget's counter, as far as this module uses it."""
 
     @property
     def period_start_ns(self) -> int | None: ...
@@ -73,25 +71,25 @@ Publish = Callable[[list[BudgetStanding], list[ThresholdPassed]], None]
 
 
 class BudgetWatch:
-    """Follows every budget's counter of this process."""
+    """Watches all budget counters of this process."""
 
     def __init__(self, ledger: BudgetLedger, publish: Publish | None) -> None:
         self._ledger = ledger
         self._publish = publish
         self._moved: set[WatchedCounter] = set()
         self._passed: list[ThresholdPassed] = []
-        self._refused: set[tuple[str, str, int, int]] = set()  # budget, subject, period, amount: told once each
-        self.is_away = False  # whoever publishes did not answer the last time
+        self._refused: set[tuple[str, str, int, int]] = set()  # budget, subject, period, amount: each is reported once
+        self.is_away = False  # the last publication failed
 
     def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
-        """Record that what is spent of a budget, by all gateways as far as is known, has moved."""
+        """Record that a budget's spending, by all gateways as far as known, has changed."""
         self._ledger.note(counter)
         self._moved.add(counter)
         rule = counter.rule
         amount = rule.amount
         cent = amount // 100
         if cent and before // cent == after // cent and not amount % 100:
-            return  # as mostly: no percent is reached, and so no threshold
+            return  # the usual case: no percentage is reached, so no threshold either
         if not rule.thresholds and not rule.is_hard:
             return
         start_ns = counter.period_start_ns
@@ -101,9 +99,9 @@ class BudgetWatch:
             self._note_passed(counter, start_ns, passed, after)
 
     def on_refused(self, counter: Counter) -> None:
-        """Record that a rule refused a request. A hard budget's first refusal is told, whatever thresholds it has.
+        """Record that a rule refused a request. A hard budget's first refusal is reported, whatever thresholds it has.
 
-        It may be below 100 %: a budget refuses what would not fit.
+        It may occur below 100 %: a budget refuses requests that would not fit.
         """
         rule = counter.rule
         if not isinstance(rule, BudgetSpec) or not rule.is_hard:
@@ -128,7 +126,7 @@ class BudgetWatch:
             self._passed.append(passed)
 
     def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
-        """Record that a period which has ended was charged once more: by what had begun in it."""
+        """Record that an ended period was charged once more, by a request that started in it."""
         self._ledger.note(counter)
         self._moved.add(counter)
 
@@ -139,7 +137,7 @@ class BudgetWatch:
             await self.tell()
 
     async def tell(self) -> None:
-        """Write and publish what has moved since the last time."""
+        """Write and publish what has changed since the last call."""
         self._ledger.flush()
         if self._publish is None:
             self._moved.clear()
@@ -167,9 +165,9 @@ class BudgetWatch:
 
 
 def thresholds_between(rule: BudgetSpec, before: int, after: int) -> list[int]:
-    """Return the thresholds (percent) that spending has reached by going from `before` to `after`.
+    """Return the thresholds (percent) that spending reached by growing from `before` to `after`.
 
-    A hard budget has one of 100 % in any case: from there on it refuses.
+    A hard budget always has a threshold of 100 %: from there on it refuses.
     """
     thresholds = {*rule.thresholds, NOW_REFUSING} if rule.is_hard else set(rule.thresholds)
     return [percent for percent in sorted(thresholds) if before * 100 < percent * rule.amount <= after * 100]

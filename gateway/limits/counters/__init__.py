@@ -1,1 +1,1 @@
-"""Counters of limits and budgets, in this process or shared through Redis."""
+"""Counters of limits and budgets, in this process's memory or shared through Redis."""

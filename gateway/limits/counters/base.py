@@ -1,11 +1,11 @@
-"""The seam between what counts (counters, in memory or shared through Redis) and what is counted (reservations).
+"""The interface between counters (in memory, or shared through Redis) and reservations.
 
-A counter belongs to one rule and one subject. The hot path is synchronous: within one turn of the event loop a
-caller asks every counter of a request for `room` and, where all have it, takes from each: all levels or none.
-Counters shared between gateways answer from what was leased to this one; `CounterStore.seek_room` fetches more.
+A counter belongs to one rule and one subject. The hot path is synchronous: within one turn of the event loop a caller
+asks each counter of a request for `room`, and if all have it, takes from each: from all levels or from none. Counters
+shared between gateways answer from this gateway's lease; `CounterStore.seek_room` requests more.
 
-Times are Unix nanoseconds as this process sees them; they may be told out of order by a little and never go back
-for a counter: an earlier time than the last counts as the last.
+Times are Unix nanoseconds of this process. They may arrive slightly out of order: a counter treats a time earlier than
+its last one as the last one.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from contracts.rules.limits import Rule
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Mark:
-    """Where an amount was charged: what a counter needs to give part of it back to the same window. Opaque."""
+    """Where an amount was charged: what a counter needs to refund part of it to the same window. Opaque."""
 
     __slots__ = ()
 
 
 class CounterState(msgspec.Struct, frozen=True, gc=False):
-    """How a counter stands, for headers, messages and pages. Amounts in the metric's base unit.
+    """A counter's state, for headers, messages and pages. Amounts are in the metric's base unit.
 
-    `used` includes what is reserved. `reset_seconds` is when everything used now will have left the window (or the
-    period ends); `None` for what does not reset by time.
+    `used` includes reserved amounts. `reset_seconds` is the time until everything used now has left the window (or the
+    period ends); `None` if the counter does not reset by time.
     """
 
     amount: int
@@ -39,16 +39,16 @@ class CounterState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def remaining(self) -> int:
-        """Return what is left, never below zero."""
+        """Return the remaining amount, at least 0."""
         return max(self.amount - self.used, 0)
 
 
 class Counter(Protocol):
-    """One rule's count of one subject.
+    """The count of one rule for one subject.
 
-    Invariants, whatever the order of calls: nothing counted is ever negative; in every window (or period) the sum of
-    what is charged, reservations at their full height, is at most the rule's amount; a refund goes to the window that
-    was charged, and does nothing once that has passed.
+    Invariants, in any order of calls: no count is negative; in every window (or period) the sum of the charges, with
+    reservations at their full amount, is at most the rule's amount; a refund goes to the window that was charged, and
+    does nothing once that has passed.
     """
 
     takes_at_once: ClassVar[bool]
@@ -60,52 +60,52 @@ class Counter(Protocol):
     def subject(self) -> str: ...
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
+        """Return how much can be taken now, including what is reserved for `claimant`. May be negative."""
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, first from what is reserved for `claimant`. The caller has checked that it fits."""
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands as far as this process knows."""
+        """Return the counter's state as far as this process knows it."""
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether forgetting the counter would lose nothing: nothing is charged, reserved or held."""
+        """Return whether the counter can be forgotten without loss: nothing is charged or reserved."""
 
 
 class QuickCounter(Counter, Protocol):
-    """A counter of this process alone, which needs no second look: it is charged in the call that asks for room."""
+    """A counter of this process alone. It is charged in the call that asks for room."""
 
     def undo(self, mark: Mark, amount: int) -> None:
         """Revert an immediate charge that was just made."""
 
     def resets_at_ns(self) -> int:
-        """Return when what was charged just now will have left the window (Unix); without a window 0."""
+        """Return when the amount charged just now will have left the window (Unix nanoseconds); 0 without a window."""
 
 
 class LoneQuickCounter(QuickCounter, Protocol):
-    """One of a kind that is asked by itself; sliding windows and budgets are asked several in one call."""
+    """A quick counter that is asked on its own; sliding windows and budgets are asked in groups by one call."""
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Charge `amount` now; return what is left, and the mark.
+        """Charge `amount` now; return the remaining amount and the mark.
 
-        `None`, with nothing charged, without the room, and where anything is held for anyone.
+        Return `None` and charge nothing without room, or if a retry slot is reserved for anyone.
         """
 
 
-Line: TypeAlias = tuple[Counter, int]  # a counter and the amount asked of it
+Line: TypeAlias = tuple[Counter, int]  # a counter and the requested amount
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why a request cannot begin now: the counter that is short for the longest, and for how long.
+    """Why a request cannot start now: the counter with the longest shortage, and its duration.
 
-    `wait_seconds` is `None` if waiting does not help by itself: the amount is above the limit, or a budget without a
-    next period. `is_held` says that the place is kept: who comes back after that time is admitted. `share` is set where
-    this gateway may use only that much of the amount, since it cannot ask what the others use. `choices` is set if
-    `asked` is the least that this many choices need.
+    `wait_seconds` is `None` if waiting does not help: the amount is above the limit, or the budget has no next period.
+    `is_held` says that a retry slot is reserved: a retry after that time is admitted. `share` is set if this gateway
+    may use only that part of the amount, because it cannot learn what others use. `choices` is set if `asked` is the
+    minimum that this many choices need.
     """
 
     counter: Counter
@@ -113,28 +113,28 @@ class Shortage:
     state: CounterState
     wait_seconds: float | None
     is_held: bool = False
-    reason: str = ""  # in words, where something other than the count refuses: "the shared counters are away"
+    reason: str = ""  # in words, if something other than the count refuses: "the shared counters are unreachable"
     share: int | None = None
     choices: int = 0
 
 
 class CounterStore(Protocol):
-    """Where counters live: this process's memory, or Redis for several gateways (`is_shared`).
+    """Storage of counters: this process's memory, or Redis for several gateways (`is_shared`).
 
-    `generation` moves when idle counters have been forgotten: the one that keeps counters then opens them again.
+    `generation` changes when idle counters have been forgotten: callers that keep counters then open them again.
     """
 
     generation: int
     is_shared: bool
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Return the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same object as long as it is not idle.
 
-        Rules are told apart by id. Where a rule has changed its amount, the count goes on under the new one.
+        Rules are identified by id. If a rule's amount has changed, the count continues under the new amount.
         """
 
     async def start(self) -> None:
-        """Join the other gateways that count here. Raises ConfigurationError if one of them has this name."""
+        """Join the other gateways that share the counters. Raises ConfigurationError if one has the same name."""
 
     async def seek_room(
         self,
@@ -146,25 +146,29 @@ class CounterStore(Protocol):
         most_places: int = 256,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Try to get room for all lines; `None` if `room` now says yes for each (the caller takes at once).
+        """Try to get room for all lines; `None` if `room` is now sufficient for each (the caller takes at once).
 
-        Otherwise finds the earliest moment when all lines fit, in view of what is held for others, and holds the place
-        for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which leaves
-        to others what is held for them under the same name; otherwise who comes before its time is not kept out by its
-        own places, which it then gives up. With `most_places` held already no further one is, and the claimant is told
-        of its next. Whoever has a place that is due is content with `least`, should that be all it holds by now (line
-        by line as in `lines`): `None` then means room for that much. Memory never waits here; Redis makes a round trip.
+        Otherwise find the earliest time at which all lines fit, considering other reserved retry slots, and reserve a
+        slot for `claimant` (a key's id; empty: reserve nothing).
+
+        - If `may_claim` is False, the request is a new one: it leaves slots reserved under the same name to retries.
+          Otherwise a claimant that retries early is not blocked by its own slots; it gives them up.
+        - A claimant that has `most_places` slots gets no further one, and the time of its next slot is returned.
+        - A claimant with a due slot accepts `least` (one amount for each of `lines`) if its slot holds no more: `None`
+          then means that there is room for that much.
+
+        The memory store never waits; the Redis store makes a round trip.
         """
 
     async def run(self) -> None:
-        """Work in the background until cancelled: leases, reports, forgetting idle counters."""
+        """Run background work until cancelled: leases, reports, forgetting idle counters."""
 
     async def close(self) -> None:
-        """Release what is leased and not used."""
+        """Release leases that are not used."""
 
     def status(self) -> dict[str, object]:
-        """Return what GET /ready shows of it."""
+        """Return the state that GET /ready shows."""
 
     @property
     def has_leases(self) -> bool:
-        """Return whether any hard budget in use may be charged. In memory: always."""
+        """Return whether any hard budget in use can be charged. In memory: always."""

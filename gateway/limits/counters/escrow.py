@@ -1,4 +1,4 @@
-"""Counts of what is reserved and what has been settled, without a window: slots in use, and whole conversations."""
+"""Counters without a window: concurrency slots, and whole conversations."""
 
 from typing import ClassVar, Final
 
@@ -9,12 +9,12 @@ from gateway.limits.counters.base import CounterState, Mark
 _SECOND_NS: Final = 1_000_000_000
 _DAY_NS: Final = 86_400 * _SECOND_NS
 _ALWAYS_NS: Final = 1 << 100  # later than any time
-_SHORTEST_WAIT_NS: Final = 50_000_000  # told where a slot is waited for: shorter would be polling
-_MAX_LEARNED: Final = 64  # of requests that the mean holding time looks back on, about
+_SHORTEST_WAIT_NS: Final = 50_000_000  # shortest wait that is returned for a slot: less would be polling
+_MAX_LEARNED: Final = 64  # number of recent requests behind the mean holding time, approximately
 
 
 class Ledger(Mark):
-    """What is reserved and what is settled of one stretch of time."""
+    """Reserved and settled amounts of one period of time."""
 
     __slots__ = ("reserved", "settled")
 
@@ -23,9 +23,9 @@ class Ledger(Mark):
         self.settled = 0
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+@mypyc_attr(allow_interpreted_subclasses=True)  # the leased counters inherit from this class and another
 class EscrowCounter:
-    """What all counters of reserved and settled amounts do alike. The time it goes by ends at `_until_ns`."""
+    """Common behaviour of counters of reserved and settled amounts. The current period ends at `_until_ns`."""
 
     __slots__ = ("_ceiling", "_ledger", "_until_ns", "rule", "subject")
 
@@ -39,14 +39,14 @@ class EscrowCounter:
         self._ledger = Ledger()
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment. May be negative. Nothing is ever held for a claimant."""
+        """Return how much can be taken now. May be negative. No retry slots are reserved here."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
         return self._ceiling - ledger.settled - ledger.reserved
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve `amount` now. The caller has just seen room for it."""
+        """Reserve `amount` now. The caller has just checked that it fits."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
@@ -54,7 +54,7 @@ class EscrowCounter:
         return ledger
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Reserve `amount` now where there is room; return what is left, and the mark."""
+        """Reserve `amount` now if there is room; return the remaining amount and the mark, else `None`."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
@@ -70,13 +70,13 @@ class EscrowCounter:
         mark.reserved -= amount
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         mark.settled += charged
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands. It does not reset by time."""
+        """Return the counter's state. It does not reset by time."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
@@ -87,44 +87,44 @@ class EscrowCounter:
         return 0
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is reserved and nothing settled that still counts."""
+        """Return whether nothing is reserved, and nothing settled that still counts."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         return not self._ledger.reserved and not self._ledger.settled
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Return the earliest moment, not before `from_ns`, when `amount` may fit; `None` if waiting does not help."""
+        """Return the earliest time, not before `from_ns`, when `amount` may fit; `None` if waiting does not help."""
         return from_ns if self.room(now_ns) >= amount else None
 
     def _turn(self, now_ns: int) -> None:
-        """Start what follows on `_until_ns`."""
+        """Start the period that follows `_until_ns`."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+@mypyc_attr(allow_interpreted_subclasses=True)  # the leased counters inherit from this class and another
 class ConcurrencyCounter(EscrowCounter):
-    """Slots that are in use while requests run. Given back whole, whatever was charged."""
+    """Concurrency slots. They are returned whole, whatever was charged."""
 
     __slots__ = ("_changed_ns", "_ended", "_held_ns")
 
     def __init__(self, rule: LimitSpec, subject: str) -> None:
         super().__init__(rule, subject)
         self._changed_ns = 0
-        self._held_ns = 0  # slot time used by requests, those that have ended and those that run
+        self._held_ns = 0  # slot time used by ended and running requests
         self._ended = 0
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
-        """Adopt a changed rule. What runs goes on; new requests wait until it has room again."""
+        """Adopt a changed rule. Running requests continue; new ones wait until there is room again."""
         self.rule = rule
         self._ceiling = rule.amount
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve slots. The caller has just seen room for them."""
+        """Reserve slots. The caller has just checked that they are free."""
         self._pass_time(now_ns)
         self._ledger.reserved += amount
         return self._ledger
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Remove and return slots where the given number of are free; return how many are left, and the mark."""
+        """Reserve slots if that many are free; return the number left and the mark, else `None`."""
         self._pass_time(now_ns)
         return super().take_at_once(amount, now_ns)
 
@@ -138,9 +138,9 @@ class ConcurrencyCounter(EscrowCounter):
             self._held_ns //= 2
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Estimate when slots will be free: one ends every mean holding time divided by the limit.
+        """Estimate when slots will be free: one is released per mean holding time divided by the limit.
 
-        The mean is by Little's law, the slot time used over the slots given back, so nothing is kept by request.
+        The mean follows from Little's law (slot time used over slots released), so nothing is stored per request.
         """
         if amount > self._ceiling:
             return None
@@ -157,9 +157,9 @@ class ConcurrencyCounter(EscrowCounter):
             self._changed_ns = now_ns
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+@mypyc_attr(allow_interpreted_subclasses=True)  # the leased counters inherit from this class and another
 class ConversationCounter(EscrowCounter):
-    """What one conversation has used since it began. It ends when nothing was charged for a day."""
+    """Usage of one conversation since its start. It is forgotten after a day without a charge."""
 
     __slots__ = ()
 
@@ -169,7 +169,7 @@ class ConversationCounter(EscrowCounter):
         self._ceiling = rule.amount
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve `amount` now. The caller has just seen room for it."""
+        """Reserve `amount` now. The caller has just checked that it fits."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         self._until_ns = now_ns + _DAY_NS
@@ -177,13 +177,13 @@ class ConversationCounter(EscrowCounter):
         return self._ledger
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         super().settle(mark, taken, charged, now_ns)
         if mark is self._ledger:
             self._until_ns = now_ns + _DAY_NS
 
     def _turn(self, now_ns: int) -> None:
-        if self._ledger.reserved:  # a request that runs for a day is not a day without one
+        if self._ledger.reserved:  # a request that runs for a day is not a day without use
             self._until_ns = now_ns + _DAY_NS
             return
         self._ledger = Ledger()

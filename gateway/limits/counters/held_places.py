@@ -1,52 +1,53 @@
-"""Places that a sliding counter keeps for those it has told to wait: who comes when told is admitted.
+"""Retry slots that a sliding-window counter reserves for refused requests: a retry at the stated time is admitted.
 
-A place is due at one moment and kept for a short grace, within which its holder may come; then it is gone. Until it
-is claimed, every window that a charge within the grace could fall into counts it as if it were charged.
+A slot is due at one moment and stays reserved for a short grace period, in which its claimant may use it; then it
+expires. Until it is used, every window that a charge within the grace period could fall into counts the slot as if it
+were charged.
 """
 
 from heapq import heappop, heappush
 from typing import Final
 
-MAX_PLACES: Final = 4096  # of one counter: what a flood of refused requests can hold in memory
-MAX_PLACES_OF_ONE: Final = 256  # of one claimant at one counter
-MAX_SECONDS_AHEAD: Final = 120.0  # clients are not asked to retry by themselves later than this
+MAX_PLACES: Final = 4096  # per counter: bounds the memory that a flood of refused requests can use
+MAX_PLACES_OF_ONE: Final = 256  # per claimant and counter
+MAX_SECONDS_AHEAD: Final = 120.0  # longest wait for which clients are asked to retry automatically
 
 
 class Place:
-    """An amount kept for a claimant from one moment to another (Unix nanoseconds)."""
+    """A retry slot: an amount reserved for a claimant from `due_ns` to `until_ns` (Unix nanoseconds)."""
 
     __slots__ = ("amount", "bucket", "claimant", "due_ns", "until_ns")
 
     def __init__(self, claimant: str, amount: int, bucket: int, due_ns: int, until_ns: int) -> None:
         self.claimant = claimant
         self.amount = amount
-        self.bucket = bucket  # that `due_ns` lies in
+        self.bucket = bucket  # the bucket that contains `due_ns`
         self.due_ns = due_ns
         self.until_ns = until_ns
 
 
 class HeldPlaces:
-    """The places held at one counter. Callers let them lapse (`drop_lapsed`) before they ask anything else."""
+    """The retry slots of one counter. Callers remove expired ones (`drop_lapsed`) before any other call."""
 
     __slots__ = ("_by_claimant", "_by_end", "_sequence", "by_bucket", "count")
 
     def __init__(self) -> None:
-        self._by_end: list[tuple[int, int, Place]] = []  # a heap; places claimed early lie in it until their end
-        self._by_claimant: dict[str, list[Place]] = {}  # each list in the order of when they are due
-        self._sequence = 0  # places of the same end are told apart by it
-        self.by_bucket: dict[int, int] = {}  # bucket due -> sum held
+        self._by_end: list[tuple[int, int, Place]] = []  # a heap; slots that were used early stay in it until their end
+        self._by_claimant: dict[str, list[Place]] = {}  # each list in the order of due times
+        self._sequence = 0  # distinguishes slots with the same end
+        self.by_bucket: dict[int, int] = {}  # bucket of the due time -> reserved sum
         self.count = 0
 
     def may_add(self, claimant: str, most: int) -> bool:
-        """Return whether one more place may be held for a claimant, of `most` at a time."""
+        """Return whether one more slot may be reserved for a claimant, of at most `most` at a time."""
         return self.count < MAX_PLACES and len(self._by_claimant.get(claimant, ())) < min(most, MAX_PLACES_OF_ONE)
 
     def later(self, claimant: str, now_ns: int) -> list[Place]:
-        """Return the places of a claimant that are not yet due, the first first."""
+        """Return the slots of a claimant that are not yet due, earliest first."""
         return [place for place in self._by_claimant.get(claimant, ()) if place.due_ns > now_ns]
 
     def add(self, place: Place) -> None:
-        """Hold a place."""
+        """Reserve a slot."""
         own = self._by_claimant.setdefault(place.claimant, [])
         own.append(place)
         own.sort(key=_due)
@@ -56,7 +57,7 @@ class HeldPlaces:
         self.count += 1
 
     def drop_lapsed(self, now_ns: int) -> bool:
-        """Let go of places whose grace is over; return whether there were any."""
+        """Remove slots whose grace period is over; return whether there were any."""
         by_end, count = self._by_end, self.count
         while by_end and by_end[0][0] < now_ns:
             place = heappop(by_end)[2]
@@ -65,18 +66,18 @@ class HeldPlaces:
         return self.count < count
 
     def due(self, claimant: str, now_ns: int) -> int:
-        """Return what is held for a claimant to be claimed now."""
+        """Return the amount that a claimant can use now."""
         own = self._by_claimant.get(claimant)
         if own is None:
             return 0
         return sum(place.amount for place in own if place.due_ns <= now_ns)
 
     def give_up(self, place: Place) -> None:
-        """Hold a place no longer."""
+        """Release a slot."""
         self._release(place, place.amount)
 
     def claim(self, claimant: str, amount: int, now_ns: int) -> None:
-        """Use up to `amount` of what is due for a claimant, the earliest first."""
+        """Use up to `amount` of a claimant's due slots, earliest first."""
         for place in list(self._by_claimant.get(claimant, ())):
             if not amount or place.due_ns > now_ns:
                 return

@@ -1,4 +1,4 @@
-"""What this gateway was granted of one stretch of a shared budget, of slots or of a conversation, and how it stands."""
+"""What this gateway was granted of one period of a shared budget, concurrency limit or conversation, and its usage."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from gateway.limits.counters.leased_escrow import LeasedEscrow
 
 _SECOND_NS: Final = 1_000_000_000
-_ESCROW: Final = 2  # what the script calls this kind of line
+_ESCROW: Final = 2  # the script's code for this kind of line
 _AHEAD_SECONDS: Final = 0.3
-_KEPT_SECONDS: Final = 1.0  # what is granted without demand is given back after this
+_KEPT_SECONDS: Final = 1.0  # grants without demand are returned after this time
 _EVERY_SECONDS: Final = 0.1
 _LEAST_SECONDS: Final = 0.05
-_WATCHED_SECONDS: Final = 2.0  # what is granted or counted for others is looked at this often
-_LEASE_WATCHED_SECONDS: Final = 1.0  # a lease that others may be short of
-_RESTING_WATCHED_SECONDS: Final = 10.0  # a small one, of a budget that nobody uses now
-_LEASED_PART: Final = 4  # a lease is at most this part of what is left of a budget,
-_RESTING_PART: Final = 100  # and of one that nobody uses now this part
+_WATCHED_SECONDS: Final = 2.0  # interval for checking grants, and counts on behalf of others
+_LEASE_WATCHED_SECONDS: Final = 1.0  # the same for a lease that others may be short of
+_RESTING_WATCHED_SECONDS: Final = 10.0  # the same for a small lease of an unused budget
+_LEASED_PART: Final = 4  # a lease is at most this fraction of a budget's remaining amount,
+_RESTING_PART: Final = 100  # and this fraction if the budget is not in use
 
 
 class LeaseGrant:
-    """What this gateway was granted of one stretch of time, and what all others have of it."""
+    """What this gateway was granted of one period, and what all other gateways have of it."""
 
     __slots__ = (
         "_clock",
@@ -60,17 +60,17 @@ class LeaseGrant:
         self._clock = link.clock
         self.pace = Pace()
         self.consumption = Consumption()
-        self.granted = 0  # of what is reserved and settled since this process began to count
-        self.base = 0  # settled under this gateway's name before
-        self.others = 0  # all that others may use
-        self.theirs = 0  # what they have settled
-        self.alone: int | None = None  # what this gateway may use while Redis is away
-        self.is_fresh = True  # Redis has not yet said what was settled under this name
+        self.granted = 0  # of what was reserved and settled since this process started to count
+        self.base = 0  # settled under this gateway's name before that
+        self.others = 0  # maximum that all others may use
+        self.theirs = 0  # settled by all others
+        self.alone: int | None = None  # what this gateway may use while Redis is unreachable
+        self.is_fresh = True  # Redis has not yet returned what was settled under this name
         self.is_short = False
-        self.is_refused = False  # a request, for want of a lease, since Redis has been away
+        self.is_refused = False  # a request was refused for lack of a lease since Redis became unreachable
         self._told: tuple[int, int, int] | None = None
         self._told_ns = 0
-        self.changed_ns = link.clock.now_ns()  # when anything was last reserved or settled (monotonic)
+        self.changed_ns = link.clock.now_ns()  # time of the last reservation or settlement (monotonic)
         self._own_sent = self._reserved_sent = 0
 
     @property
@@ -80,12 +80,12 @@ class LeaseGrant:
 
     @property
     def restored(self) -> int:
-        """Return what of the ledger's total was settled before this process."""
+        """Return the part of the ledger's total that was settled before this process started."""
         return self.ledger.restored if isinstance(self.ledger, PeriodLedger) else 0
 
     @property
     def settled_before(self) -> int:
-        """Return what was settled under this gateway's name before this process, by its own books or by Redis'."""
+        """Return what was settled under this gateway's name before this process, by its own ledger or by Redis."""
         return max(self.base, self.restored)
 
     @property
@@ -95,16 +95,16 @@ class LeaseGrant:
 
     @property
     def spare(self) -> int:
-        """Return what is granted and not in use."""
+        """Return the amount that is granted and not in use."""
         return self.granted - self.own - self.ledger.reserved
 
     @property
     def used(self) -> int:
-        """Return what counts of this gateway: settled by its name, and reserved."""
+        """Return this gateway's usage: settled under its name, and reserved."""
         return self.settled_before + self.own + self.ledger.reserved
 
     def note_taken(self, amount: int, *, is_leased: bool) -> None:
-        """Record that an amount was reserved. With `is_leased` it counts as a budget's consumption."""
+        """Record that an amount was reserved. With `is_leased` it also counts as a budget's consumption."""
         now_ns = self.changed_ns = self._clock.now_ns()
         self.pace.take(amount, now_ns)
         if is_leased:
@@ -120,7 +120,7 @@ class LeaseGrant:
         self._link.active[self] = None
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Return the line to send. From this moment on no more is used than will surely be left."""
+        """Return the line to send. From now on no more is used than will certainly remain."""
         mono_ns = self._clock.now_ns()
         ahead = 0 if self.counter.is_counting_only else self.target(mono_ns)
         own, reserved = self.own, self.ledger.reserved
@@ -146,7 +146,7 @@ class LeaseGrant:
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Receive what was granted, and how it stands for all gateways."""
+        """Accept what was granted, and the state of all gateways."""
         base, spare, others, settled, is_short, _ = result
         before = None if self.is_fresh else self.total
         self.base = joined(base)
@@ -159,13 +159,13 @@ class LeaseGrant:
             self.counter.on_total(self, before, self.total)
 
     def undo(self) -> None:
-        """Report again what was not taken."""
+        """Mark the packed changes as not reported."""
         self._told = None
         self._link.active[self] = None
 
     @property
     def total(self) -> int:
-        """Return what all gateways have settled, as far as is known."""
+        """Return what all gateways have settled, as far as known."""
         return self.theirs + self.settled_before + self.own
 
     def target(self, now_ns: int) -> int:
@@ -180,7 +180,7 @@ class LeaseGrant:
         return max(soon, minute, min(self.consumption.resting(now_ns), left // _RESTING_PART))
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether grants run low or are too many, or uses have waited long enough to be told."""
+        """Return whether grants run low or exceed the target, or usage has waited long enough to be reported."""
         passed = (now_ns - self._told_ns) / _SECOND_NS
         if passed < _LEAST_SECONDS:
             return False
@@ -201,18 +201,18 @@ class LeaseGrant:
         return _RESTING_WATCHED_SECONDS if self.consumption.is_resting(now_ns) else _LEASE_WATCHED_SECONDS
 
     def is_settled(self) -> bool:
-        """Return whether nothing is granted beyond what was settled, and all of that told."""
+        """Return whether nothing is granted beyond what was settled, and all of it is reported."""
         return not self.ledger.reserved and self.spare <= 0 and self._told == (self.own, 0, self.settled_before)
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Use no more of what was granted until it is granted again."""
+        """Stop using grants until they are granted again. With `keeps_lease` budget leases stay valid."""
         if not (keeps_lease and self.counter.is_leased):
             self.granted = self.own + self.ledger.reserved
         self._told = None
         self._link.active[self] = None
 
     def forget_data(self) -> None:
-        """Report again what this gateway has settled, whatever it was before."""
+        """Mark everything that this gateway has settled as not reported."""
         self.forget_grants()
         self.others = self.theirs = 0
 
@@ -233,14 +233,14 @@ class LeaseGrant:
         return usable
 
     def is_used_up(self, away_ns: int, now_ns: int) -> bool | None:
-        """Return whether requests are refused while Redis is away (since `away_ns`); `None` if there were none."""
+        """Return whether requests are refused while Redis is unreachable (since `away_ns`); `None`: there were none."""
         if self.consumption.is_resting(away_ns) and not self.is_refused:
             return None
         return self.room(now_ns) < max(int(self.pace.portion), 1)
 
     def _share(self) -> int:
-        """Return what is left of this gateway's share, set when Redis went away: of all slots, else of what
-        remained.
+        """Return the rest of this gateway's share, set when Redis became unreachable: of all slots, else of the
+        remaining amount.
         """
         if self.alone is None:
             remained = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)

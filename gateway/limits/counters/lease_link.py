@@ -1,4 +1,4 @@
-"""Shared state of a gateway's leased counters: whether Redis is reachable, and which counters have news for it."""
+"""Shared state of leased counters: whether Redis is reachable, and which counters have to report something."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -9,45 +9,45 @@ from backends.counters.server_clock import ServerClock
 _SECOND_NS: Final = 1_000_000_000
 _LEARNING_SECONDS: Final = 0.5
 _SHORTEST_TURN_SECONDS: Final = 0.02
-_SPAN_SECONDS: Final = 60  # of the past, and of the time without Redis that a lease is to cover
+_SPAN_SECONDS: Final = 60  # history considered, and time without Redis that a lease should cover
 _STEP_SECONDS: Final = 5
 _STEPS: Final = _SPAN_SECONDS // _STEP_SECONDS
 _MARGIN: Final = 1.5  # the next minute may need more than the last
-_LATE_SECONDS: Final = 10  # a rise of so late counts as if it had lasted for the whole minute
-_RESTING_SECONDS: Final = 3600.0  # since the last use: for so long a little is kept leased
+_LATE_SECONDS: Final = 10  # an increase this recent counts as if it had lasted the whole minute
+_RESTING_SECONDS: Final = 3600.0  # time since the last use for which a small lease is kept
 _RESTING_PORTIONS: Final = 4
 
 
 class LeasedPart(Protocol):
-    """What is counted under one key of Redis: a window, or one period of an escrow."""
+    """The amounts stored under one key of Redis: a window, or one period of an escrow counter."""
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Return the line to send, as things stand now; what is not wanted any more is given back with it."""
+        """Return the line to send for the current state, including surplus that is returned."""
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Receive what was granted."""
+        """Accept what was granted."""
 
     def undo(self) -> None:
-        """Undo what `pack` did."""
+        """Revert the effects of `pack`."""
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether there is something to tell or to ask now (monotonic time)."""
+        """Return whether there is something to report or to request now (monotonic time)."""
 
     def is_settled(self) -> bool:
-        """Return whether there is nothing to tell and nothing leased, so that it need not be looked at."""
+        """Return whether nothing is to be reported and nothing is leased, so that no check is needed."""
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Assume that nothing of what was granted to this gateway's life counts any more.
+        """Assume that nothing granted to this gateway's session counts any more.
 
-        With `keeps_lease` what was granted under its lease does.
+        With `keeps_lease`, what was granted under its lease still counts.
         """
 
     def forget_data(self) -> None:
-        """Assume that Redis knows nothing of this any more, and tell it again."""
+        """Assume that Redis has lost this data, and report it again."""
 
 
 class Link:
-    """How this gateway stands with Redis, and its counters that are not at rest."""
+    """This gateway's connection state with Redis, and its counters with pending work."""
 
     __slots__ = (
         "active",
@@ -65,16 +65,16 @@ class Link:
         self.clock = clock
         self.prefix = prefix
         self.is_away = False
-        self.is_closing = False  # nothing more is leased
-        self.gateways = 1  # alive, as last heard
-        self.usable_until_ns = 0  # monotonic: until when what was granted to this gateway's life may be used
-        self.lease_until_ns = 0  # ... and what was granted to it of budgets
+        self.is_closing = False  # no further leases are requested
+        self.gateways = 1  # number alive, as last reported
+        self.usable_until_ns = 0  # monotonic: until when grants to this gateway's session may be used
+        self.lease_until_ns = 0  # the same for leases on budgets
         self.active: dict[LeasedPart, None] = {}
         self.takes = 0
 
 
 class Pace:
-    """How fast a counter is drawn on, as a moving average of about half a second, and in what portions."""
+    """How fast a counter is used, as a moving average of about half a second, and in what portions."""
 
     __slots__ = ("_per_second", "_since_ns", "_taken", "last_ns", "portion")
 
@@ -82,8 +82,8 @@ class Pace:
         self._per_second = 0.0
         self._since_ns = 0
         self._taken = 0
-        self.portion = 0.0  # what one request takes, about
-        self.last_ns = 0  # when something was last taken (monotonic)
+        self.portion = 0.0  # approximate amount of one request
+        self.last_ns = 0  # time of the last use (monotonic)
 
     def take(self, amount: int, now_ns: int) -> None:
         """Record that an amount was taken."""
@@ -92,7 +92,7 @@ class Pace:
         self.last_ns = now_ns
 
     def expected(self, seconds: float, kept_seconds: float, now_ns: int) -> int:
-        """Return what will be taken in the given number of seconds: two portions at least if one was taken of late."""
+        """Return what is expected to be taken in `seconds`: at least two portions if one was taken recently."""
         passed = (now_ns - self._since_ns) / _SECOND_NS
         if passed >= _SHORTEST_TURN_SECONDS:
             weight = min(passed / _LEARNING_SECONDS, 1.0)
@@ -104,23 +104,23 @@ class Pace:
 
 
 class Consumption:
-    """What a budget has used in the last minute, and what the next may need.
+    """A budget's use in the last minute, and the expected need of the next.
 
-    `level` is what is settled and reserved: it rises with what is taken, and falls by what is given back.
+    `level` is the settled plus reserved amount: it rises when an amount is taken and falls when some is released.
     """
 
     __slots__ = ("_largest", "_levels", "_peak", "_peaks", "_step", "last_ns")
 
     def __init__(self) -> None:
-        self._levels: list[tuple[int, int]] = []  # at the first use within a step: when, and the level before it
-        self._peaks: list[tuple[int, int]] = []  # the most that was reserved within a step
+        self._levels: list[tuple[int, int]] = []  # at the first use within a step: time, and the level before it
+        self._peaks: list[tuple[int, int]] = []  # the maximum reserved within a step
         self._step = -1
         self._peak = 0
-        self._largest = 0  # of what single requests took
-        self.last_ns = 0  # when anything was last taken (monotonic); 0: never
+        self._largest = 0  # largest amount of a single request
+        self.last_ns = 0  # time of the last use (monotonic); 0: never
 
     def note(self, taken: int, level: int, reserved: int, now_ns: int) -> None:
-        """Record that an amount is about to be taken from a level, with so much reserved."""
+        """Record that `taken` is about to be taken at this level, with `reserved` reserved."""
         step = now_ns // (_STEP_SECONDS * _SECOND_NS)
         if step != self._step:
             self._end_step(step)
@@ -135,7 +135,7 @@ class Consumption:
         return not self.last_ns or now_ns - self.last_ns > _SPAN_SECONDS * _SECOND_NS
 
     def minute(self, level: int, now_ns: int) -> int:
-        """Return what the next minute may need beyond what is in use, by what the last one has used."""
+        """Return what the next minute may need beyond what is in use, by the use of the last minute."""
         if self.is_resting(now_ns):
             return 0
         now = now_ns // (_STEP_SECONDS * _SECOND_NS)
@@ -150,7 +150,7 @@ class Consumption:
         return int(_MARGIN * most * _SPAN_SECONDS) + peak + 2 * self._largest
 
     def resting(self, now_ns: int) -> int:
-        """Return what is kept for requests that come after a pause."""
+        """Return the amount to keep for requests after a pause."""
         if not self.last_ns or now_ns - self.last_ns > _RESTING_SECONDS * _SECOND_NS:
             return 0
         return _RESTING_PORTIONS * self._largest

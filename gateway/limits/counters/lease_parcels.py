@@ -15,23 +15,23 @@ from gateway.limits.counters.leased_sliding import LeasedSliding
 _SYNC: Final = 0
 _SEEK: Final = 1
 _CONTENT: Final = 2
-_SEEK_AS_NEW: Final = 2  # with nothing of what is held for the claimant
+_SEEK_AS_NEW: Final = 2  # without the retry slots reserved for the claimant
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a seek came to. `alone_us`: by line, when it alone would have room (0: not known)."""
+    """The result of a seek. `alone_us`: for each line, when it alone would have room (0: unknown)."""
 
     is_granted: bool
     when_us: int
     is_held: bool
     alone_us: list[int]
     answer: Answer
-    is_content: bool = False  # granted, with less than was asked: what was held for the claimant
+    is_content: bool = False  # granted, with less than requested: the amount of the claimant's retry slot
 
 
 class SyncParcel:
-    """One counter's report, with what it gives back and would have more of."""
+    """One counter's report, with what it returns and what it requests in addition."""
 
     lines = 1
 
@@ -39,20 +39,20 @@ class SyncParcel:
         self._part = part
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Return what is sent."""
+        """Return the message to send, or `None` if there is nothing to send."""
         return [_SYNC, "", [self._part.pack(keys, 0, False)]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Receive what was granted."""
+        """Accept what was granted."""
         self._part.deliver(result[3][0])
 
     def undo(self) -> None:
-        """Report again."""
+        """Mark the contents as not reported."""
         self._part.undo()
 
 
 class SeekParcel:
-    """A request that waits for room. What it is granted is set aside until it takes it."""
+    """A request that waits for room. What it is granted is set aside until the request takes it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SeekParcel:
         self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Return what is sent; `None` if the request has been answered already."""
+        """Return the message to send; `None` if the request has been answered already."""
         if self.found.done():
             return None
         self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
@@ -82,7 +82,7 @@ class SeekParcel:
         return [self._kind, self._claimant, packed, self._most_places, [split(least) for least in self._least]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Receive what was granted, and set it aside if someone still waits for it."""
+        """Accept what was granted, and set it aside if the request still waits for it."""
         is_granted, when_us, is_held, lines = result
         for part, line in zip(self._parts, lines, strict=True):
             part.deliver(line)
@@ -97,12 +97,12 @@ class SeekParcel:
         self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT))
 
     def undo(self) -> None:
-        """Report again what was not taken."""
+        """Mark what was not taken as not reported."""
         for part in self._parts:
             part.undo()
 
     def release(self) -> None:
-        """Put back what was set aside, for the request to take it within this turn of the loop."""
+        """Release what was set aside, for the request to take within this turn of the event loop."""
         aside, self._aside = self._aside, []
         for counter, parts in aside:
             counter.release(parts)

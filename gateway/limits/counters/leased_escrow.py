@@ -1,7 +1,7 @@
-"""Slots, conversations and budgets that several gateways share: this one uses what it was granted beforehand.
+"""Concurrency slots, conversations and budgets shared by several gateways: each uses what it was granted in advance.
 
-They count as in memory (`escrow.py`, `budget.py`), except that the ceiling is what this gateway was granted. Grants
-bind to the gateway's life: one that cannot renew it stops using them before others may take them.
+They count as in memory (`escrow.py`, `budget.py`), but their ceiling is what this gateway was granted. Grants belong to
+the gateway's session: a gateway that cannot renew it stops using them before others may.
 """
 
 from collections.abc import Sequence
@@ -22,27 +22,27 @@ _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
 
 @trait
 class LeasedEscrow:
-    """What all counters on grants do alike. It stands beside a counter in memory, whose methods these call in turn."""
+    """Common behaviour of counters with grants: a trait beside an in-memory counter, whose methods it supplements."""
 
     has_slots: ClassVar[bool] = False
-    is_leased: ClassVar[bool] = False  # what is granted outlasts this gateway's life: it covers a minute without Redis
+    is_leased: ClassVar[bool] = False  # grants outlast this gateway's session: they cover a minute without Redis
     keep_seconds: ClassVar[int] = _DAY_SECONDS
     rule: Any  # a Rule: a budget's is a BudgetSpec
     subject: str
     _ceiling: int
     _ledger: Ledger
     _link: Link
-    _grant: LeaseGrant | None  # of the time under way, as last asked for
-    _grants: dict[int, LeaseGrant]  # by the identity of its ledger, which it holds
+    _grant: LeaseGrant | None  # of the current period, as last requested
+    _grants: dict[int, LeaseGrant]  # by the identity of its ledger, to which it holds a reference
 
     @property
     def is_counting_only(self) -> bool:
-        """Return whether it never refuses, and so needs no grants."""
+        """Return whether the counter never refuses, and so needs no grants."""
         return self._ceiling >= UNLIMITED
 
     @property
     def grant(self) -> LeaseGrant:
-        """Return the grant of the time that is under way."""
+        """Return the grant of the current period."""
         grant, ledger = self._grant, self._ledger
         if grant is None or grant.ledger is not ledger:
             grant = self._grants.get(id(ledger))
@@ -52,11 +52,11 @@ class LeasedEscrow:
         return grant
 
     def grants(self) -> list[LeaseGrant]:
-        """Return the grants of all stretches of time that may still move."""
+        """Return the grants of all periods that may still change."""
         return list(self._grants.values())
 
     def key_of(self, ledger: Ledger) -> str:
-        """Return the key of a stretch of time."""
+        """Return the key of a period in Redis."""
         rule = self.rule
         kind = "conversation" if rule.scope.level == "conversation" else "held"
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
@@ -70,17 +70,17 @@ class LeasedEscrow:
         """Record the total that all gateways have settled."""
 
     def earmark(self, amount: int) -> list[tuple[Ledger, int]]:
-        """Set an amount aside for a request that will take it in a moment."""
+        """Set an amount aside for a request that will take it shortly."""
         self._ledger.reserved += amount
         return [(self._ledger, amount)]
 
     def release(self, aside: Sequence[tuple[Ledger, int]]) -> None:
-        """Put back what was set aside."""
+        """Release what was set aside."""
         for ledger, amount in aside:
             ledger.reserved -= amount
 
     def _granted_room(self, now_ns: int) -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much of the grant can be taken now. May be negative."""
         return self.grant.room(self._link.clock.now_ns(now_ns))
 
     def _note_settled(self, mark: Mark) -> None:
@@ -92,12 +92,12 @@ class LeasedEscrow:
             grant.note_settled()
 
     def _state_of_all(self, own: CounterState) -> CounterState:
-        """Return how the counter stands for all gateways, as far as is known."""
+        """Return the counter's state over all gateways, as far as known."""
         grant = self.grant
         return CounterState(own.amount, grant.used + grant.others, own.reserved, own.reset_seconds)
 
     def _is_all_settled(self) -> bool:
-        """Return whether nothing is granted or still to be told, and forget grants of past stretches of time."""
+        """Return whether nothing is granted or waiting to be reported, and forget grants of past periods."""
         for name, grant in list(self._grants.items()):
             if grant.ledger is not self._ledger and grant.is_settled():
                 del self._grants[name]
@@ -105,17 +105,17 @@ class LeasedEscrow:
         return all([grant.is_settled() for grant in self._grants.values()])
 
     def _amounts(self) -> list[tuple[LeaseGrant, int]]:
-        """Return the amount of each stretch of time, to be compared after the rule has changed."""
+        """Return the amount of each period, for a comparison after the rule has changed."""
         return [(grant, self.amount_of(grant.ledger)) for grant in self._grants.values()]
 
     def _give_back(self, before: Sequence[tuple[LeaseGrant, int]]) -> None:
-        """Give back what is granted and not in use, where less is allowed now than before the rule changed."""
+        """Return grants that are not in use, if less is allowed now than before the rule changed."""
         for grant, amount in before:
             grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
 
 class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
-    """Slots, of which this gateway uses those it was granted."""
+    """Concurrency slots, of which this gateway uses those granted to it."""
 
     __slots__ = ("_grant", "_grants", "_link")
 
@@ -134,7 +134,7 @@ class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
         self._give_back(before)
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much of the grant can be taken now. May be negative."""
         return self._granted_room(now_ns)
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
@@ -149,17 +149,17 @@ class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
         self._note_settled(mark)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands for all gateways, as far as is known."""
+        """Return the counter's state over all gateways, as far as known."""
         return self._state_of_all(super().state(now_ns))
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is granted, reserved, or still to be told."""
+        """Return whether nothing is granted, reserved, or waiting to be reported."""
         is_idle = super().is_idle(now_ns)
         return self._is_all_settled() and is_idle
 
 
 class LeasedConversation(ConversationCounter, LeasedEscrow):
-    """One conversation, which may come to one gateway and to another. It ends when nothing was charged for a day."""
+    """One conversation, whose requests may reach several gateways. It is forgotten after a day without a charge."""
 
     __slots__ = ("_grant", "_grants", "_link")
 
@@ -176,7 +176,7 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
         self._give_back(before)
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much of the grant can be taken now. May be negative."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         return self._granted_room(now_ns)
@@ -188,7 +188,7 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         super().settle(mark, taken, charged, now_ns)
         self._note_settled(mark)
 
@@ -197,13 +197,13 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
         return self._state_of_all(super().state(now_ns))
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is granted, reserved, or still to be told."""
+        """Return whether nothing is granted, reserved, or waiting to be reported."""
         is_idle = super().is_idle(now_ns)
         return self._is_all_settled() and is_idle
 
 
 class LeasedBudget(BudgetCounter, LeasedEscrow):
-    """One budget. `settled` is this gateway's part; `on_settled` is told of the totals of all gateways."""
+    """One budget. `settled` is this gateway's part; `on_settled` receives the totals of all gateways."""
 
     __slots__ = ("_grant", "_grants", "_link", "_tell_total")
 
@@ -225,11 +225,11 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
 
     @property
     def settled_by_all(self) -> int:
-        """Return what all gateways have settled in the period under way, as far as is known."""
+        """Return what all gateways have settled in the current period, as far as known."""
         return self.grant.total
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much of the grant can be taken now. May be negative."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._ceiling >= UNLIMITED:
@@ -243,7 +243,7 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         super().settle(mark, taken, charged, now_ns)
         self._note_settled(mark)
         if mark is self._period:
@@ -252,14 +252,14 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
             self.on_total(grant, total - charged, total)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
+        """Return the budget's state over all gateways, as far as known. If it is not in effect, nothing is used."""
         state = self._state_of_all(super().state(now_ns))
         if self._period is None:
             return CounterState(state.amount, 0, 0, None)
         return CounterState(state.amount, state.used + self._adjusted, state.reserved, state.reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is granted, reserved, or still to be told."""
+        """Return whether nothing is granted, reserved, or waiting to be reported."""
         is_idle = super().is_idle(now_ns)
         return self._is_all_settled() and is_idle
 
@@ -303,7 +303,7 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
             self._tell_total(self, before + self._adjusted, after + self._adjusted)
 
     def key_of(self, ledger: Ledger) -> str:
-        """Return the key of a period, which carries its start."""
+        """Return the key of a period in Redis, which contains its start."""
         start_ns = ledger.period_start_ns if isinstance(ledger, PeriodLedger) else "unbound"
         return f"{self._link.prefix}{self.rule.metric}.{self.rule.period}.{start_ns}:{self.rule.id}:{self.subject}"
 

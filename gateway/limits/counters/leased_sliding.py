@@ -1,10 +1,11 @@
-"""Counts of sliding windows that several gateways share: what this one may charge was leased to it beforehand.
+"""Sliding windows shared by several gateways: each charges what was leased to it in advance.
 
-Time is cut into buckets as in memory (`sliding.py`), by Redis' clock. A lease may be used up to its end bucket e and
-counts in every window up to e's last; once its use at bucket n is reported it counts as a charge in n. A use whose
-bucket is uncertain, as the clocks are known only within some error, stays counted as the lease.
+Time is divided into buckets as in memory (`sliding.py`), by Redis' clock. A lease may be used until the end of its end
+bucket e, and counts in every window up to the last that contains e. Once its use at bucket n is reported, it counts as
+a charge in n. If a use's bucket is uncertain, because the clocks are known only within an error, it stays counted as
+the lease.
 
-Leases and charges that are not settled bind to the gateway's life: Redis frees them once it has ended.
+Leases and unsettled charges belong to the gateway's session: Redis frees them once it has ended.
 """
 
 from collections.abc import Sequence
@@ -27,13 +28,15 @@ _GRIDS: Final[dict[Window, tuple[int, int, int, int, int, float, float]]] = {
     "hour": (60, 60_000_000, 1, 1, 1, 1.0, 0.5),
     "day": (96, 900_000_000, 1, 1, 1, 1.0, 0.5),
 }
-_KEPT_SECONDS: Final = 10.0  # a lease without demand is given back after this, or at its end
-_WATCHED_SECONDS: Final = 1.0  # leases that nobody uses are looked at this often
-_WINDOW: Final = 1  # what the script calls this kind of line
+_KEPT_SECONDS: Final = 10.0  # a lease without demand is returned after this time, or at its end
+_WATCHED_SECONDS: Final = 1.0  # interval for checking unused leases
+_WINDOW: Final = 1  # the script's code for this kind of line
 
 
 class Lease:
-    """An amount that may be charged up to the end of bucket `end`; `until_ns` is that, monotonic, on the safe side."""
+    """An amount that may be charged until the end of bucket `end`; `until_ns` is a safe lower bound of that
+    (monotonic).
+    """
 
     __slots__ = ("end", "left", "until_ns")
 
@@ -53,7 +56,7 @@ class BucketCharge(Mark):
 
 
 class Charge(Mark):
-    """Where an amount was charged: (is it counted as a lease, bucket, amount), in order."""
+    """Where an amount was charged, in order: (is it counted as a lease, bucket, amount)."""
 
     __slots__ = ("pieces",)
 
@@ -62,7 +65,7 @@ class Charge(Mark):
 
 
 class LeasedSliding:
-    """One limit's count of one subject over its sliding window, as far as this gateway has part in it."""
+    """The count of one limit for one subject over its sliding window, as far as this gateway takes part in it."""
 
     takes_at_once: ClassVar[bool] = False
 
@@ -77,15 +80,15 @@ class LeasedSliding:
         ]
         self._width_ns = self._bucket_us * 1000
         self.key = f"{link.prefix}{rule.metric}.{rule.window}:{rule.id}:{subject}"
-        self._pool = 0  # what is left of the leases together
+        self._pool = 0  # remaining amount of all leases
         self._leases: list[Lease] = []
         self._first_end_ns = 1 << 100
         self._pace = Pace()
         self._reserved = 0
-        self._charged: dict[int, int] = {}  # by this gateway, by bucket
-        self._uncertain: dict[int, int] = {}  # ... and what of it is counted as a lease, by end bucket
+        self._charged: dict[int, int] = {}  # by this gateway, per bucket
+        self._uncertain: dict[int, int] = {}  # the part of it that is counted as a lease, per end bucket
         self._open = OpenCharges()
-        self._moved: tuple[dict[int, int], dict[int, int]] = ({}, {})  # to report, of the two
+        self._moved: tuple[dict[int, int], dict[int, int]] = ({}, {})  # changes of both to report
         self._sent: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._own_when_sent = 0
         self._others = 0
@@ -98,12 +101,12 @@ class LeasedSliding:
         self._run = BucketCharge(-1)
         self._run_end = 0  # of the lease
         self._run_leased = self._run_charged = self._run_open = 0
-        self._certain_from_ns = self._certain_until_ns = 0  # when these two are known to hold (monotonic)
+        self._certain_from_ns = self._certain_until_ns = 0  # period in which both are known to hold (monotonic)
         self._is_short = False
-        self._is_asked = False  # for leases ahead, and not yet answered
+        self._is_asked = False  # leases were requested and not yet answered
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment: of the leases, or of a share while Redis is away."""
+        """Return how much can be taken now: from the leases, or from a share while Redis is unreachable."""
         mono_ns = self._clock.now_ns(now_ns)
         if mono_ns >= self._first_end_ns:
             self._end_leases(mono_ns)
@@ -113,7 +116,7 @@ class LeasedSliding:
         return usable
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Charge `amount` now, of the leases that end first. What they do not cover is charged all the same."""
+        """Charge `amount` now, from the leases that end first. An amount beyond them is charged as well."""
         mono_ns = self._clock.now_ns(now_ns)
         if not self._certain_from_ns <= mono_ns < self._certain_until_ns:
             self._place(mono_ns)
@@ -189,7 +192,7 @@ class LeasedSliding:
         self._open.change(bucket, opened)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
         self._reserved -= taken
         self._open.is_told = False
         self._link.active[self] = None
@@ -218,7 +221,7 @@ class LeasedSliding:
             moved[bucket] = moved.get(bucket, 0) - part
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands: this gateway's charges as they are, the others' as last heard."""
+        """Return the counter's state: this gateway's charges as they are, those of others as last reported."""
         mono_ns = self._clock.now_ns(now_ns)
         own = self._own(mono_ns)
         bucket = self._bucket_at(mono_ns)
@@ -234,22 +237,22 @@ class LeasedSliding:
         return CounterState(self.rule.amount, used, min(self._reserved, used), reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is reserved, leased, charged or still to be reported by this gateway."""
+        """Return whether this gateway has nothing reserved, leased, charged or waiting to be reported."""
         mono_ns = self._clock.now_ns(now_ns)
         return not self._reserved and self.is_settled() and not self._own(mono_ns)
 
     def adopt(self, rule: LimitSpec) -> None:
-        """Go on under a changed amount. What was leased under the old one is given back."""
+        """Continue under a changed amount. Leases under the old amount are returned."""
         self.rule = rule
         self._reduce_to(0)
 
     @property
     def is_short_with_leases(self) -> bool:
-        """Return whether Redis has no room in the window, of which something is leased here."""
+        """Return whether Redis has no room in the window, and part of it is leased here."""
         return self._is_short and self._pool > 0
 
     def earmark(self, amount: int) -> list[tuple[Lease, int]]:
-        """Set an amount of the leases aside for a request that will take it in a moment."""
+        """Set an amount of the leases aside for a request that will take it shortly."""
         aside = []
         for lease in self._leases:
             part = min(amount, lease.left)
@@ -262,7 +265,7 @@ class LeasedSliding:
         return aside
 
     def release(self, aside: Sequence[tuple[Lease, int]]) -> None:
-        """Put back what was set aside."""
+        """Release what was set aside."""
         mono_ns = self._clock.now_ns()
         self._open.end([(True, lease.end, part) for lease, part in aside])
         for lease, part in aside:
@@ -274,8 +277,9 @@ class LeasedSliding:
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
         """Return the line to send.
 
-        A seek asks for all it needs. Where it finds too little leased, or Redis has said that the window is short, it
-        gives all leases back, so that it counts afresh; else they stay, for those that come meanwhile.
+        A seek requests everything that it needs. If too little is leased, or Redis has reported that the window is
+        short, all leases are returned so that they are counted again; otherwise they stay, for requests that arrive
+        meanwhile.
         """
         mono_ns = self._clock.now_ns()
         self._end_leases(mono_ns)
@@ -328,7 +332,7 @@ class LeasedSliding:
             self._link.active[self] = None
 
     def undo(self) -> None:
-        """Report again what was not taken."""
+        """Mark the packed changes as not reported."""
         for sent, moved in zip(self._sent, self._moved, strict=True):
             merge(sent, moved)
         self._sent = ({}, {})
@@ -337,7 +341,7 @@ class LeasedSliding:
         self._link.active[self] = None
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether leases run low or are too many, or uses have waited long enough to be reported."""
+        """Return whether leases run low or exceed the target, or usage has waited long enough to be reported."""
         if now_ns >= self._first_end_ns:
             self._end_leases(now_ns)
         passed_seconds = (now_ns - self._told_ns) / _SECOND_NS
@@ -350,7 +354,7 @@ class LeasedSliding:
             return self._pool > 0 or passed_seconds >= 1.0
         target = self._target(now_ns)
         if self._pool and passed_seconds >= _WATCHED_SECONDS:
-            return True  # to hear whether others are short
+            return True  # to learn whether others are short
         return 2 * self._pool < target or self._pool > 3 * target
 
     def is_settled(self) -> bool:
@@ -358,7 +362,9 @@ class LeasedSliding:
         return not self._pool and self._is_reported() and not self._target(self._clock.now_ns())
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Use no lease of a life that has ended, and report what Redis took back with it: what still runs counts."""
+        """Stop using leases of an ended session, and report again what Redis freed with it: running requests still
+        count.
+        """
         self._reduce_to(0)
         for told, moved in zip(self._open.forget_told(), self._moved, strict=True):
             merge(told, moved)
@@ -366,7 +372,7 @@ class LeasedSliding:
             self._link.active[self] = None
 
     def forget_data(self) -> None:
-        """Let go of leases that Redis knows nothing of, and report all charges that still count."""
+        """Drop leases that Redis does not know, and report all charges that still count."""
         self._leases, self._pool, self._first_end_ns = [], 0, 1 << 100
         self._own(self._clock.now_ns())
         self._moved = (dict(self._charged), dict(self._uncertain))
@@ -376,9 +382,9 @@ class LeasedSliding:
         self._link.active[self] = None
 
     def wait_alone(self, amount: int) -> float | None:
-        """Return how many seconds this gateway's share has room for an amount; `None` if it never has.
+        """Return in how many seconds this gateway's share has room for an amount; `None` if it never has.
 
-        For when Redis is away and the rule says to share.
+        Used while Redis is unreachable and the rule says `share`.
         """
         share = self.rule.amount // self._link.gateways
         if self.rule.when_away != "share" or amount > share:
@@ -404,7 +410,7 @@ class LeasedSliding:
         return min(self._pace.expected(self._ahead, kept_seconds, now_ns), self.rule.amount)
 
     def _place(self, mono_ns: int) -> None:
-        """Work out the bucket of this moment, and until when the answer may be kept."""
+        """Compute the current bucket, and until when the result is valid."""
         error_ns = self._clock.error_ns(mono_ns)
         server_ns = mono_ns + self._clock.offset_ns
         self._bucket = (server_ns + error_ns) // self._width_ns
@@ -419,7 +425,7 @@ class LeasedSliding:
         return (mono_ns + self._clock.offset_ns) // self._width_ns
 
     def _own(self, mono_ns: int) -> int:
-        """Return what this gateway has charged in the window that ends now, and let go of what has left it."""
+        """Return what this gateway has charged in the window that ends now, and drop what has left it."""
         self._write()
         oldest = self._bucket_at(mono_ns) - self._buckets
         total = 0

@@ -1,4 +1,4 @@
-"""Counters in this process's memory: for an installation with one gateway process."""
+"""Counters in this process's memory, for an installation with one gateway process."""
 
 import asyncio
 import sys
@@ -20,20 +20,21 @@ _Name: TypeAlias = tuple[str, str]  # rule id, subject
 
 _SECOND_NS: Final = 1_000_000_000
 _MILLISECOND_NS: Final = 1_000_000
-_ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once
+_ROUND_SECONDS: Final = 5.0  # period in which every counter is checked once
 _TURN_SECONDS: Final = 0.25
-_SHORT_TURN_SECONDS: Final = 0.05  # where there are many of them
-_MOST_A_TURN: Final = 1000  # counters looked at in one turn of the loop: below a millisecond
+_SHORT_TURN_SECONDS: Final = 0.05  # used if there are many counters
+_MOST_A_TURN: Final = 1000  # counters checked in one turn of the event loop: below a millisecond
 _GENERATION_NS: Final = 600 * _SECOND_NS
-_UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
+_UNOWNED: Final = 3  # references to a counter that only the store holds: its own, the sweep's, getrefcount's
 _MAX_ROUNDS: Final = 100
 
 
 class MemoryStore:
-    """Counters by rule and subject, made when first asked for and forgotten when idle.
+    """Counters by rule and subject, created on first use and forgotten when idle.
 
-    A counter that someone still has in hand is not forgotten, whatever it counts: there would be two of it, each with
-    the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
+    A counter that a caller still references is not forgotten, whatever its count: otherwise there would be two counters
+    with the whole amount each. `generation` changes every ten minutes while there are such counters, so that callers
+    release them.
     """
 
     is_shared = False
@@ -51,15 +52,15 @@ class MemoryStore:
         self._clock = clock
         self._limits: dict[_Name, _LimitCounter] = {}
         self._budgets: dict[_Name, BudgetCounter] = {}
-        self._to_visit: deque[tuple[bool, _Name]] = deque()  # is it a budget, and its name: each counter once
-        self._holders: dict[int, SlidingCounter] = {}  # counters that may hold places, by identity
+        self._to_visit: deque[tuple[bool, _Name]] = deque()  # whether it is a budget, and its name: each counter once
+        self._holders: dict[int, SlidingCounter] = {}  # counters that may have retry slots, by identity
         self._idle_in_hand = 0
         self._generation_moved_ns = clock()
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Return the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same object as long as it is not idle.
 
-        Where a rule has changed its amount, window or period, the count goes on; under another metric it is new. Raises
+        If the rule's amount, window or period has changed, the count continues; with another metric it is new. Raises
         ConfigurationError if a budget's time zone is unknown.
         """
         if isinstance(rule, LimitSpec):
@@ -77,7 +78,7 @@ class MemoryStore:
         return budget
 
     async def start(self) -> None:
-        """Nothing to join."""
+        """Do nothing: there are no other gateways to join."""
 
     async def seek_room(
         self,
@@ -89,10 +90,11 @@ class MemoryStore:
         most_places: int = MAX_PLACES_OF_ONE,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Return whether all lines have room now; else who is short, and until when the claimant's place is kept.
+        """Return `None` if all lines have room now; else the shortage, and until when the claimant's retry slot is
+        reserved.
 
-        A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It cannot
-        be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
+        A slot is reserved at every sliding counter of the request, for the time at which it fits into all of them. No
+        slot can be reserved if concurrency or a budget is short: the wait for concurrency is an estimate. Never waits.
         """
         ours = [(_own(counter), amount) for counter, amount in lines]
         name = claimant if may_claim else ""
@@ -110,9 +112,9 @@ class MemoryStore:
         now_ns: int,
         most_places: int,
     ) -> Shortage:
-        """Return who is short for longest, and until when; a place is kept for the claimant if that can be done.
+        """Return the counter with the longest shortage; reserve a retry slot for the claimant if possible.
 
-        `name` is the claimant's, if it may take a place that is kept for it.
+        `name` is the claimant's, if it may use a slot that is reserved for it.
         """
         last, asked, due_ns = short[0][0], short[0][1], now_ns
         for counter, amount in short:
@@ -132,7 +134,7 @@ class MemoryStore:
         return Shortage(last, asked, last.state(now_ns), (due_ns - now_ns) / _SECOND_NS, is_held)
 
     async def run(self) -> None:
-        """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
+        """Forget idle counters, a bounded number in one turn of the event loop, until cancelled."""
         while True:
             a_second = len(self._to_visit) / _ROUND_SECONDS
             turn = _TURN_SECONDS if a_second * _TURN_SECONDS < _MOST_A_TURN else _SHORT_TURN_SECONDS
@@ -160,15 +162,15 @@ class MemoryStore:
         return counter
 
     def windows(self) -> Iterator[SlidingCounter]:
-        """Return the counters of sliding windows, for the one that keeps their charges."""
+        """Yield the counters of sliding windows, for persisting their charges."""
         return iter([counter for counter in self._limits.values() if isinstance(counter, SlidingCounter)])
 
     def budgets(self) -> Iterator[BudgetCounter]:
-        """Return the counters of budgets, for the one that keeps their totals."""
+        """Yield the counters of budgets, for persisting their totals."""
         return iter(list(self._budgets.values()))
 
     def forget_idle(self, most: int) -> None:
-        """Look at the next `most` counters and forget those that are idle and in nobody's hands."""
+        """Check the next `most` counters and forget those that are idle and not referenced by a caller."""
         now_ns = self._clock()
         for _ in range(min(most, len(self._to_visit))):
             entry = self._to_visit.popleft()
@@ -226,7 +228,7 @@ class MemoryStore:
 def _fits_place(
     short: Sequence[tuple["_OwnCounter", int]], least: dict[Counter, int], claimant: str, now_ns: int
 ) -> bool:
-    """Return whether what is held for the claimant now has room for the least it can do with, wherever it is short."""
+    """Return whether the claimant's due retry slots have room for its minimum at each counter that is short."""
     for counter, asked in short:
         room = counter.room(now_ns, claimant)
         if room < least.get(counter, asked) or room <= counter.room(now_ns):
@@ -235,7 +237,7 @@ def _fits_place(
 
 
 def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:
-    """Let a claimant that comes before its time use up its own later places; return whether it then has room."""
+    """Let a claimant that retries early use up its own later slots; return whether it then has room."""
     given: list[tuple[SlidingCounter, list[Place]]] = []
     for counter, amount in short:
         places = counter.make_way(claimant, amount, now_ns) if isinstance(counter, SlidingCounter) else None
@@ -249,7 +251,7 @@ def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns:
 
 
 def _own_turn(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> int | None:
-    """Return when the claimant's next turn is, where it has been kept one at each counter that is short."""
+    """Return when the claimant's next slot is due, if it has one at each counter that is short."""
     turns = [
         counter.next_place(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
     ]
@@ -272,9 +274,9 @@ def _own(counter: Counter) -> _OwnCounter:
 
 
 def _common_moment(lines: Sequence[tuple[_OwnCounter, int]], now_ns: int, from_ns: int) -> int | None:
-    """Return the earliest moment, not before `from_ns`, from which on all lines fit; `None` if none was found.
+    """Return the earliest time, not before `from_ns`, from which on all lines fit; `None` if none was found.
 
-    It is a whole number of milliseconds away: what a client can be told, so that it is never early for its place.
+    It is a whole number of milliseconds from now, as clients are told, so that a client is never early for its slot.
     """
     agreed_ns = from_ns
     for _ in range(_MAX_ROUNDS):

@@ -1,7 +1,7 @@
-"""Unsettled amounts of one gateway in a window, as Redis knows them; they expire with the gateway.
+"""Unsettled amounts of one gateway in a window, as Redis knows them; they expire with the gateway's session.
 
-Redis counts these amounts like any others. Should this gateway not be heard of in time, they are taken back there;
-where it lives after all, it reports them again.
+Redis counts these amounts like any others. If the gateway is not heard from in time, Redis frees them; if the gateway
+is still alive, it reports them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,22 +9,22 @@ from typing import TypeAlias
 
 from backends.counters.amounts import deltas, merge
 
-_Books: TypeAlias = tuple[dict[int, int], dict[int, int]]  # by bucket: charges; by end bucket: leases
+_Books: TypeAlias = tuple[dict[int, int], dict[int, int]]  # charges by bucket, leases by end bucket
 
 
 class OpenCharges:
-    """Amounts by bucket that were charged or set aside and may still be given back: as charges and as leases."""
+    """Amounts by bucket that were charged or set aside and may still be refunded, as charges and as leases."""
 
     __slots__ = ("_books", "_sent", "_told", "is_told")
 
     def __init__(self) -> None:
         self._books: _Books = ({}, {})
         self._sent: _Books | None = None
-        self._told: _Books = ({}, {})  # what Redis holds as open, leases without a use included
-        self.is_told = True  # that what was settled is not open any more
+        self._told: _Books = ({}, {})  # what Redis holds as open, including unused leases
+        self.is_told = True  # Redis knows which amounts have been settled
 
     def begin(self, pieces: Iterable[tuple[bool, int, int]]) -> None:
-        """Count amounts, as (is a lease, bucket, amount), as open."""
+        """Count amounts, given as (is a lease, bucket, amount), as open."""
         for is_lease, bucket, amount in pieces:
             book = self._books[is_lease]
             book[bucket] = book.get(bucket, 0) + amount
@@ -36,22 +36,22 @@ class OpenCharges:
         if left > 0:
             book[bucket] = left
         else:
-            book.pop(bucket, None)  # it may have left the window before
+            book.pop(bucket, None)  # it may have left the window earlier
 
     def end(self, pieces: Iterable[tuple[bool, int, int]]) -> None:
-        """Count them as open no longer."""
+        """Stop counting amounts as open."""
         for is_lease, bucket, amount in pieces:
             book = self._books[is_lease]
             left = book.get(bucket, 0) - amount
             if left > 0:
                 book[bucket] = left
             else:
-                book.pop(bucket, None)  # it may have left the window before
+                book.pop(bucket, None)  # it may have left the window earlier
 
     def pack(self, oldest: int, leases: Iterable[tuple[int, int]]) -> list[list[tuple[int, int, int]]]:
-        """Return what is open, as it travels: charges, and leases with those not in use, given as (end, amount).
+        """Return the open amounts for sending: charges, and leases with unused ones, given as (end, amount).
 
-        What was charged before bucket `oldest` counts no more and is let go.
+        Charges before bucket `oldest` count no more and are dropped.
         """
         for book in self._books:
             for bucket in [bucket for bucket in book if bucket < oldest]:
@@ -75,6 +75,6 @@ class OpenCharges:
         self.is_told = False
 
     def forget_told(self) -> _Books:
-        """Assume that Redis has none of it any more; return what it had, charges and leases."""
+        """Assume that Redis has lost all of it; return what it had, charges and leases."""
         told, self._told = self._told, ({}, {})
         return told

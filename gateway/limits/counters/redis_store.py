@@ -1,4 +1,4 @@
-"""Counters that several gateways share through Redis: each answers from what it leased, and asks for more in time."""
+"""Counters shared by several gateways through Redis: each answers from its leases, and requests more in advance."""
 
 import asyncio
 import logging
@@ -31,32 +31,32 @@ _Name: TypeAlias = tuple[str, str]  # rule id, subject
 
 _SECOND_NS: Final = 1_000_000_000
 _TURN_SECONDS: Final = 0.05
-_ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once, to forget the idle
+_ROUND_SECONDS: Final = 5.0  # period in which every counter is checked once, to forget idle ones
 _MOST_A_TURN: Final = 500
 _GENERATION_NS: Final = 600 * _SECOND_NS
-_UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
+_UNOWNED: Final = 3  # references to a counter that only the store holds: its own, the sweep's, getrefcount's
 _BEATS_PER_LIFE: Final = 5
-_MOST_TRIES: Final = 3  # where what was granted has ended before the request could take it
+_MOST_TRIES: Final = 3  # attempts if a grant ended before the request could take it
 # Times the timeout, for a Redis that answers: requests that come together wait for several batches. The batch that a
 # silent Redis does not answer ends the wait after one.
 _LONGEST_WAIT: Final = 4
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER if nobody gave another
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER if no name is set
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_AWAY: Final = "the shared counters are away"
+_AWAY: Final = "the shared counters are unreachable"
 _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
 # For this long it may be late before that is reported: until then requests only go on alone. Counted in turns of this
 # event loop, not by the clock: what holds this process up is no fault of Redis'.
-_SILENT_SECONDS: Final = 2.0  # with 2 s until the next beat of an idle gateway, below 5
-_LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is away
-_LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
+_SILENT_SECONDS: Final = 2.0  # with 2 s until the next heartbeat of an idle gateway, below 5
+_LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is unreachable
+_LOST: Final = "the shared counters have lost their data; all gateways report their counts again"
 
 
 class RedisStore:
-    """Counters by rule and subject. What is counted lies in Redis; here is this gateway's part of it.
+    """Counters by rule and subject. The counts are in Redis; this object holds this gateway's part.
 
-    A counter that someone still has in hand is not forgotten; `generation` moves every ten minutes while there are
-    such, so that they are let go.
+    A counter that a caller still references is not forgotten; `generation` changes every ten minutes while there are
+    such counters, so that callers release them.
     """
 
     is_shared = True
@@ -114,20 +114,20 @@ class RedisStore:
         self._idle_in_hand = 0
         self._generation_moved_ns = wall_ns()
         self._seekers: set[SeekParcel] = set()
-        self._away_since_ns: int | None = None  # Unix; since when this gateway goes on alone
+        self._away_since_ns: int | None = None  # Unix; since when this gateway continues alone
         self._silent_turns = 0  # since then
         self._is_reported_away = False
         self._away_reason = ""
         self._away_mono_ns = 0
         self._leases_seen_ns = 0
-        self._has_leases = True  # as last looked at
+        self._has_leases = True  # as of the last check
         self._seeks = 0
 
     async def start(self) -> None:
-        """Join the other gateways. Where Redis is away, that is done later, in the background.
+        """Join the other gateways. If Redis is unreachable, this is done later, in the background.
 
-        Raises ConfigurationError if Redis counts for another installation, or a living gateway has this name. One that
-        was killed lives on until it expires: for so long this waits.
+        Raises ConfigurationError if Redis counts for another installation, or a running gateway has this name. A killed
+        gateway counts as running until it expires; this waits until then.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
@@ -142,10 +142,10 @@ class RedisStore:
                 raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Return the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same object as long as it is not idle.
 
-        Where a rule has changed its amount or period, the count goes on; under another metric or window it is new.
-        Raises ConfigurationError if a budget's time zone is unknown.
+        If the rule's amount or period has changed, the count continues; with another metric or window it is new. Raises
+        ConfigurationError if a budget's time zone is unknown.
         """
         counter = self._counters.get((rule.id, subject))
         if counter is not None and counter.rule is rule:
@@ -207,12 +207,12 @@ class RedisStore:
             if not found.is_granted:
                 refusal = self._shortage(leased, found, now_ns)
                 if any(isinstance(counter, LeasedSliding) and counter.is_short_with_leases for counter, _ in leased):
-                    continue  # it is counted afresh, with what is leased here given back
+                    continue  # it is counted again, with the leases of this gateway returned
                 return refusal
         return refusal or self._unanswered(asked, now_ns)
 
     async def run(self) -> None:
-        """Lease ahead, give back, report, and forget idle counters, until cancelled."""
+        """Request leases in advance, return surplus, report, and forget idle counters, until cancelled."""
         while True:
             self._tell_due()
             self._watch_silence()
@@ -222,7 +222,7 @@ class RedisStore:
             await asyncio.sleep(_TURN_SECONDS)
 
     async def close(self) -> None:
-        """Report what was used, give back what was leased, and take leave of the other gateways."""
+        """Report usage, return leases, and leave the group of gateways."""
         self._link.is_closing = True
         if not self._link.is_away and self._courier.is_joined:
             for part in list(self._link.active):
@@ -230,7 +230,7 @@ class RedisStore:
         await self._courier.finish(2 * self._timeout_seconds)
 
     def status(self) -> dict[str, object]:
-        """Return how this gateway stands with Redis, which rules run on shares, and how often it had to ask."""
+        """Return this gateway's state with Redis, the rules that run on shares, and how often Redis had to be asked."""
         now_ns = self._wall_ns()
         status: dict[str, object] = {
             "kind": "redis",
@@ -256,14 +256,15 @@ class RedisStore:
 
     @property
     def has_leases(self) -> bool:
-        """Return whether any hard budget in use may be charged: always, unless Redis is away."""
+        """Return whether any hard budget in use can be charged: always, unless Redis is unreachable."""
         used_up = self.leases_used_up()
         return not used_up or not all(used_up.values())
 
     def leases_used_up(self) -> dict[str, bool]:
-        """Return, by id, whether the lease on a hard budget is used up: of those in use since Redis has been away.
+        """Return, by id, whether the lease on a hard budget is used up, for budgets used since Redis became
+        unreachable.
 
-        One with a counter for each subject is used up if all of those in use are. Empty unless Redis is away.
+        A budget with a counter per subject is used up if all counters in use are. Empty unless Redis is unreachable.
         """
         found: dict[str, bool] = {}
         if self._away_since_ns is None:
@@ -277,11 +278,11 @@ class RedisStore:
         return found
 
     def budgets(self) -> Iterator[LeasedBudget]:
-        """Return the counters of budgets, for the one that keeps their totals."""
+        """Yield the counters of budgets, for persisting their totals."""
         return iter([counter for counter in self._counters.values() if isinstance(counter, LeasedBudget)])
 
     def forget_idle(self, most: int) -> None:
-        """Look at the next `most` counters and forget those that are idle and in nobody's hands."""
+        """Check the next `most` counters and forget those that are idle and not referenced by a caller."""
         now_ns = self._wall_ns()
         for _ in range(min(most, len(self._to_visit))):
             name = self._to_visit.popleft()
@@ -298,19 +299,19 @@ class RedisStore:
             self._idle_in_hand = 0
 
     def on_granted_life(self, *, keeps_lease: bool) -> None:
-        """Use nothing more of what was granted under another life, except of budgets where the lease goes on."""
+        """Stop using grants of an earlier session, except budgets' if the lease continues."""
         for counter in self._counters.values():
             for part in _parts(counter):
                 part.forget_grants(keeps_lease=keeps_lease)
 
     def on_lost_data(self) -> None:
-        """Send Redis everything that is known here."""
+        """Report everything that this gateway knows to Redis, which has lost its data."""
         for counter in self._counters.values():
             for part in _parts(counter):
                 part.forget_data()
 
     def on_away(self, reason: str, *, is_silent: bool) -> None:
-        """Go on alone, and let nobody wait. Report it at once unless Redis is only late, perhaps for want of a core."""
+        """Continue alone without waiting. Report it at once unless Redis is only late, perhaps for lack of CPU time."""
         self._away_reason = reason
         if self._away_since_ns is None:
             self._silent_turns = 0
@@ -326,7 +327,7 @@ class RedisStore:
                 seeker.found.cancel()
 
     def on_answer(self, answer: Answer) -> None:
-        """Go on together."""
+        """Continue together with the other gateways."""
         self._link.usable_until_ns = self._courier.usable_until_ns
         self._link.lease_until_ns = self._courier.lease_until_ns
         self._link.gateways = max(answer.alive, 1)
@@ -367,7 +368,7 @@ class RedisStore:
             self._courier.beat()
 
     def _watch_silence(self) -> None:
-        """Report that Redis is away once it has been silent for too many turns."""
+        """Report that Redis is unreachable once it has been silent for too many turns."""
         if self._away_since_ns is None:
             return
         self._silent_turns += 1
@@ -377,10 +378,10 @@ class RedisStore:
     def _report_away(self) -> None:
         if not self._is_reported_away:
             self._is_reported_away = True
-            _log.warning("shared counters are away", extra={"reason": self._away_reason})
+            _log.warning("shared counters are unreachable", extra={"reason": self._away_reason})
 
     def _watch_leases(self) -> None:
-        """Log once for each time that Redis is away that budgets have no lease left."""
+        """Log once per outage of Redis that budgets have no lease left."""
         mono_ns = self._clock.now_ns()
         if self._away_since_ns is None or mono_ns - self._leases_seen_ns < _LEASES_LOOKED_AT_SECONDS * _SECOND_NS:
             return
@@ -398,7 +399,7 @@ class RedisStore:
         return kind(rule, subject, self._link)
 
     def _shortage(self, asked: Sequence[tuple[_Leased, int]], found: Found, now_ns: int) -> Shortage:
-        """Name who is short for the longest. Where data were lost, all are, until all gateways have told theirs."""
+        """Return the longest shortage. After a loss of data all counters are short until all gateways have reported."""
         if found.answer.quiet_seconds:
             counter, amount = asked[0]
             return Shortage(counter, amount, counter.state(now_ns), found.answer.quiet_seconds, False, _LOST)
@@ -418,7 +419,7 @@ class RedisStore:
         return Shortage(counter, amount, counter.state(now_ns), wait_seconds, found.is_held)
 
     def _unanswered(self, asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
-        """Return who is short without an answer from Redis; `None` if there is room without it."""
+        """Return the shortage if Redis has not answered; `None` if there is room without an answer."""
         for counter, amount in asked.items():
             if counter.room(now_ns) >= amount:
                 continue
@@ -439,7 +440,7 @@ def _parts(counter: _Leased) -> Sequence[LeasedPart]:
 
 
 def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
-    """Let a counter go on under a changed rule; return whether it can."""
+    """Let a counter continue under a changed rule; return whether it can."""
     if rule.metric != counter.rule.metric:
         return False
     if isinstance(counter, LeasedSliding):
@@ -469,5 +470,5 @@ def _beyond_the_rule(asked: Mapping[_Leased, int], now_ns: int) -> Shortage | No
 
 
 def _whole_milliseconds(seconds: float) -> float:
-    """Round up to what a client can be told, so that it is never early for its place."""
+    """Round up to whole milliseconds, as clients are told, so that a client is never early for its slot."""
     return math.ceil(seconds * 1000 - 1e-6) / 1000

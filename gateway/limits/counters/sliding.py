@@ -1,7 +1,8 @@
-"""Counts of sliding windows: in every window of its length, wherever it begins, at most the rule's amount is charged.
+"""Sliding-window counters: any window of the rule's length, at any start, is charged at most the rule's amount.
 
-Time is cut into buckets. A window that ends within a bucket touches that one and as many before it as make up the
-window: their sum bounds every such window, so a counter gives up to one bucket's worth of time away and no more.
+Time is divided into buckets. A window that ends within a bucket overlaps that bucket and the preceding ones that make
+up its length; their sum bounds every such window. So a counter may refuse up to one bucket's worth of time too early,
+and never allows too much.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,21 @@ _MILLISECOND_NS: Final = 1_000_000
 _SECOND_NS: Final = 1_000_000_000
 _MINUTE_NS: Final = 60 * _SECOND_NS
 
-# Buckets in a window, the length of one, and the grace: for how long a place is kept once it is due. A client is late
-# by its network and, where it only reads Retry-After, by up to the second to which that is rounded up.
+# Buckets per window, the length of one, and the grace period: how long a slot stays reserved once it is due. A client
+# is late by its network latency and, if it reads only Retry-After, by the rounding up to a second.
 _GRIDS: Final[dict[Window, tuple[int, int, int]]] = {
     "second": (40, 25 * _MILLISECOND_NS, 250 * _MILLISECOND_NS),
     "minute": (60, _SECOND_NS, 1500 * _MILLISECOND_NS),
     "hour": (60, _MINUTE_NS, 1500 * _MILLISECOND_NS),
     "day": (96, 15 * _MINUTE_NS, 1500 * _MILLISECOND_NS),
 }
-_LEFT: Final = -1  # the bucket of a cell that no window touches any more
+_LEFT: Final = -1  # the bucket of a cell that has left every window
 _FEW: Final = 16
 _MAX_REMEMBERED: Final = 64
 
 
 class Cell(Mark):
-    """What was charged in one bucket, and how much of it is settled. The next one is later."""
+    """The charges of one bucket, and how much of them is settled. `following` is the next later cell."""
 
     __slots__ = ("amount", "bucket", "following", "settled")
 
@@ -42,7 +43,7 @@ class Cell(Mark):
 
 
 class SlidingCounter:
-    """One limit's count of one subject over its sliding window."""
+    """The count of one limit for one subject over its sliding window."""
 
     __slots__ = (
         "_amount",
@@ -72,17 +73,17 @@ class SlidingCounter:
         self._window: Window = rule.window
         self._buckets, self._width_ns, grace_ns = _GRIDS[rule.window]
         self._grace = -(-grace_ns // self._width_ns)  # in buckets
-        self._bucket = 0  # the latest seen: time does not go back
-        self._until_ns = 0  # its end
+        self._bucket = 0  # the latest seen: time never goes back
+        self._until_ns = 0  # end of that bucket
         self._total = 0  # charged in the window that ends now
         self._first: Cell | None = None
         self._last: Cell | None = None
-        self._cell: Cell | None = None  # the last, where it is this bucket's
+        self._cell: Cell | None = None  # the last, if it is this bucket's
         self._held: HeldPlaces | None = None
         self._remembered: dict[int, int] | None = None
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
+        """Return how much can be taken now, including what is reserved for `claimant`. May be negative."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         if self._held is None:
@@ -90,7 +91,7 @@ class SlidingCounter:
         return self._room_beside_held(now_ns, claimant)
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
+        """Charge `amount` now, first from what is reserved for `claimant`. The caller has just checked that it fits."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         if self._held is not None:
@@ -99,15 +100,15 @@ class SlidingCounter:
         return self._charge(amount)
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Undo what `take_each` has just charged."""
+        """Revert what `take_each` has just charged."""
         self.settle(mark, amount, 0, 0)
 
     def resets_at_ns(self) -> int:
-        """Return when what was charged just now will have left the window."""
+        """Return when the amount charged just now will have left the window (Unix nanoseconds)."""
         return self._until_ns + self._buckets * self._width_ns
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
         assert type(mark) is Cell
         if mark.bucket == _LEFT:
             return
@@ -119,7 +120,7 @@ class SlidingCounter:
             self._remembered = None
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands. It resets when the last bucket with a charge has left the window."""
+        """Return the counter's state. It resets when the last bucket with a charge has left the window."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         if not self._total:
@@ -141,14 +142,14 @@ class SlidingCounter:
         return CounterState(self._amount, self._total, reserved, (gone_ns - now_ns) / _SECOND_NS)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is charged in the window that ends now, and nothing held."""
+        """Return whether nothing is charged in the window that ends now, and no retry slot is reserved."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         return not self._total and not self.held_places(now_ns)
 
     def charges(self, now_ns: int) -> list[tuple[int, int]]:
-        """Return what is charged in the window that ends now, by bucket: (number since 1970, amount)."""
-        self.room(now_ns)  # lets go of what has left the window
+        """Return the charges of the window that ends now, by bucket: (bucket number since 1970, amount)."""
+        self.room(now_ns)  # drops what has left the window
         found: list[tuple[int, int]] = []
         cell = self._first
         while cell is not None:
@@ -158,9 +159,9 @@ class SlidingCounter:
         return found
 
     def restore(self, charges: list[tuple[int, int]], now_ns: int) -> None:
-        """Charge a fresh counter with what `charges` gave before a restart; what is reserved in it stays charged.
+        """Charge a new counter with the result of `charges` before a restart; amounts reserved then stay charged.
 
-        What was charged later than now was so by another clock: it counts as charged now.
+        A charge later than now comes from another clock: it counts as charged now.
         """
         for bucket, amount in sorted(charges):
             self.take(amount, min(bucket * self._width_ns, now_ns))
@@ -170,7 +171,7 @@ class SlidingCounter:
             cell = cell.following
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
-        """Adopt a changed rule. Charges are kept; where its window has another length, places are not."""
+        """Adopt a changed rule. Charges are kept; retry slots are dropped if the window's length changes."""
         if rule.window is not None and rule.window != self._window:
             self._regrid(rule.window, now_ns)
         self.rule = rule
@@ -178,7 +179,7 @@ class SlidingCounter:
         self._remembered = None
 
     def held_places(self, now_ns: int) -> int:
-        """Return how many places are held."""
+        """Return the number of reserved retry slots."""
         held = self._held
         if held is None:
             return 0
@@ -189,22 +190,21 @@ class SlidingCounter:
         return held.count
 
     def may_hold(self, claimant: str, now_ns: int, due_ns: int, most: int = MAX_PLACES_OF_ONE) -> bool:
-        """Return whether a place that is due then may be held for a claimant: floods and far times are bounded."""
+        """Return whether a slot with this due time may be reserved for a claimant. Number and wait are bounded."""
         if not claimant or due_ns - now_ns > MAX_SECONDS_AHEAD * _SECOND_NS:
             return False
         return self._held is None or self._held.may_add(claimant, most)
 
     def next_place(self, claimant: str, amount: int, now_ns: int) -> int | None:
-        """Return when the claimant's first later place is due that has room for `amount`; `None` without one."""
+        """Return when the claimant's first later slot with room for `amount` is due; `None` if there is none."""
         later = self._held.later(claimant, self._not_before(now_ns)) if self._held is not None else []
         return next((place.due_ns for place in later if place.amount >= amount), None)
 
     def make_way(self, claimant: str, amount: int, now_ns: int) -> list[Place] | None:
-        """Release what a claimant holds for later, as little as it takes, so that `amount` fits now; return what it
-        was.
+        """Release a claimant's later slots, as few as needed, so that `amount` fits now; return the released slots.
 
-        Who comes before its time shall not be kept out by its own places. `None`, and all are kept, where even without
-        them there is no room.
+        A client that retries early is not blocked by its own slots. Return `None` and keep all if releasing them does
+        not help.
         """
         held = self._held
         given: list[Place] = []
@@ -221,28 +221,28 @@ class SlidingCounter:
         return None
 
     def hold_again(self, places: list[Place]) -> None:
-        """Hold places that `make_way` gave up, after all."""
+        """Reserve the slots that `make_way` released again."""
         for place in places:
             if self._held is None:
                 self._held = HeldPlaces()
             self._held.add(place)
 
     def hold(self, claimant: str, amount: int, due_ns: int) -> None:
-        """Hold a place for a moment that `earliest` has just given."""
+        """Reserve a slot for a time that `earliest` has just returned."""
         if self._held is None:
             self._held = HeldPlaces()
         until_ns = due_ns + _GRIDS[self._window][2]
         self._held.add(Place(claimant, amount, due_ns // self._width_ns, due_ns, until_ns))
-        # What was remembered stays a lower bound: one more place can only make the wait longer.
+        # The remembered value stays a lower bound: one more slot can only make the wait longer.
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Return the earliest moment, not before `from_ns`, from which on `amount` fits for the whole grace.
+        """Return the earliest time, not before `from_ns`, from which on `amount` fits for the whole grace period.
 
-        Unix nanoseconds; `None` if the amount is above the rule's.
+        Unix nanoseconds; `None` if the amount exceeds the rule's.
         """
         if amount > self._amount:
             return None
-        self.room(now_ns)  # moves time on and lets places lapse
+        self.room(now_ns)  # advances time and drops expired slots
         start = max(from_ns // self._width_ns, self._bucket)
         return max(from_ns, self._first_fit(amount, start) * self._width_ns)
 
@@ -250,7 +250,7 @@ class SlidingCounter:
         return max(now_ns, self._bucket * self._width_ns)
 
     def _charge(self, amount: int) -> Cell:
-        """Charge `amount` to the bucket of this moment."""
+        """Charge `amount` to the current bucket."""
         self._total += amount
         cell = self._cell
         if cell is not None:
@@ -265,7 +265,7 @@ class SlidingCounter:
         return cell
 
     def _move_to(self, now_ns: int) -> None:
-        """Let time pass, and let go of cells that no window from now on touches."""
+        """Advance time, and drop cells that have left every window."""
         bucket, width_ns = now_ns // self._width_ns, self._width_ns
         self._bucket, self._until_ns, self._cell = bucket, now_ns - now_ns % width_ns + width_ns, None
         oldest = bucket - self._buckets
@@ -281,9 +281,9 @@ class SlidingCounter:
             self._last = None
 
     def _room_beside_held(self, now_ns: int, claimant: str) -> int:
-        """Return the room that others' places leave in every window that a charge now would fall into.
+        """Return the room that others' slots leave in every window that a charge now would fall into.
 
-        None of the places ends within these windows, so their sum only grows where one is due.
+        No slot ends within these windows, so their sum only grows where one is due.
         """
         if not self.held_places(now_ns):
             return self._amount - self._total
@@ -309,11 +309,11 @@ class SlidingCounter:
         return self._amount - most + (held.due(claimant, self._not_before(now_ns)) if claimant else 0)
 
     def _first_fit(self, amount: int, start: int) -> int:
-        """Return the first bucket from `start` on where `amount` fits into all windows that a charge in it, or within
-        the grace after it, falls into.
+        """Return the first bucket, from `start` on, for which `amount` fits into all windows that a charge in it, or
+        within the grace period after it, falls into.
 
-        What was found is remembered until a window's sum may have fallen: before that moment there is no room for as
-        much or more. Otherwise a flood of refused requests would have us look through all it holds each time.
+        The result is remembered until a window's sum may have fallen: before that time there is no room for as much or
+        more. Otherwise each of a flood of refused requests would scan all cells.
         """
         remembered = self._remembered
         if remembered is None or len(remembered) > _MAX_REMEMBERED:
@@ -325,7 +325,7 @@ class SlidingCounter:
         return first
 
     def _scan(self, amount: int, start: int) -> int:
-        """Look through the windows' sums for enough consecutive ones with room. Ends: in time all of them are 0."""
+        """Scan the windows' sums for enough consecutive ones with room. Terminates: eventually all sums are 0."""
         by_bucket: dict[int, int] = self._held.by_bucket if self._held is not None else {}
         buckets, span = self._buckets, self._grace + self._buckets + 1
         free = self._amount - amount
@@ -345,7 +345,7 @@ class SlidingCounter:
                 return first
 
     def _regrid(self, window: Window, now_ns: int) -> None:
-        """Put charges into buckets of another length, each at the latest moment it may have happened."""
+        """Move charges into buckets of another length, each to the latest time at which it may have happened."""
         self._window, old_width_ns = window, self._width_ns
         self._buckets, self._width_ns, grace_ns = _GRIDS[window]
         self._grace = -(-grace_ns // self._width_ns)
@@ -360,14 +360,14 @@ class SlidingCounter:
         self._cell = last if last is not None and last.bucket == self._bucket else None
 
 
-WindowLine: TypeAlias = tuple[SlidingCounter, int]  # a counter, and the place of its metric among the amounts
+WindowLine: TypeAlias = tuple[SlidingCounter, int]  # a counter, and the index of its metric among the amounts
 
 
 def take_each(lines: list[WindowLine], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]) -> bool:
-    """Charge each counter its amount now, and add what it has left and its mark to the lists.
+    """Charge each counter its amount now, and append its remaining amount and its mark to the lists.
 
-    Ends at the first that lacks the room or holds a place for anyone; return whether there was none. One call for all,
-    since a call costs as much as a charge.
+    Stops at the first counter that lacks room or has a retry slot reserved for anyone; return whether there was none.
+    One call serves all counters, because a call costs as much as a charge.
     """
     for counter, place in lines:
         if now_ns >= counter._until_ns:
@@ -388,8 +388,8 @@ def take_each(lines: list[WindowLine], amounts: Amounts, now_ns: int, left: list
 
 
 def settle_each(lines: list[WindowLine], marks: Sequence[Mark | None], taken: Amounts, used: Amounts) -> None:
-    """Settle what each counter was charged under its mark, the first of `marks` being the first counter's."""
-    for number, (counter, place) in enumerate(lines):  # there are marks of others behind theirs
+    """Settle what each counter was charged under its mark; the first of `marks` belongs to the first counter."""
+    for number, (counter, place) in enumerate(lines):  # `marks` continues with those of other counters
         cell = marks[number]
         if type(cell) is not Cell or cell.bucket == _LEFT:
             continue

@@ -1,7 +1,7 @@
-"""Persist sliding windows periodically, so that a restart does not reset daily limits.
+"""Persists sliding windows periodically, so that a restart does not reset daily limits.
 
-What was charged between the last writing and a `kill -9` is forgotten: at most ten seconds of it. A clean stop writes
-everything. Windows of a second are not kept.
+Charges between the last write and a `kill -9` are lost: at most those of ten seconds. A clean stop writes everything.
+Windows of a second are not stored.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from contracts.rules.limits import LimitSpec, Window
 _log = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 10.0
-_MOST_A_TURN: Final = 200  # counters copied in one turn of the loop: well below a millisecond
+_MOST_A_TURN: Final = 200  # counters copied in one turn of the event loop: well below a millisecond
 _VERSION: Final = 1
 
-Charges = list[tuple[int, int]]  # number of the bucket since 1970, amount charged in it
+Charges = list[tuple[int, int]]  # bucket number since 1970, amount charged in it
 
 
 class WindowCounter(Protocol):
-    """What is asked of a sliding counter."""
+    """The part of a sliding counter that this module uses."""
 
     @property
     def rule(self) -> LimitSpec: ...
@@ -58,10 +58,12 @@ class WindowFile:
         self._path = path
         self._counters = counters
         self._clock = clock
-        self.is_broken = False  # the last writing failed
+        self.is_broken = False  # the last write failed
 
     def restore(self, open_limit: Callable[[LimitSpec, str], WindowCounter], limits: Iterable[LimitSpec]) -> None:
-        """Charge the counters of these limits with what their windows held. A file that cannot be read is set aside."""
+        """Charge the counters of these limits with what their windows contained. An unreadable file is renamed and
+        skipped.
+        """
         rules = {limit.id: limit for limit in limits}
         now_ns = self._clock()
         for kept in self._read():
@@ -76,7 +78,7 @@ class WindowFile:
             await self.write()
 
     async def write(self) -> None:
-        """Write what all windows hold now, in turns that hold nobody up."""
+        """Write the charges of all windows, in short turns that do not block the event loop."""
         kept: list[_Kept] = []
         for number, counter in enumerate(list(self._counters())):
             if number % _MOST_A_TURN == _MOST_A_TURN - 1:
@@ -94,7 +96,7 @@ class WindowFile:
             beside.replace(self._path)
         except OSError as error:
             if not self.is_broken:
-                _log.error("windows cannot be written", extra={"reason": error.strerror})
+                _log.error("rate limit windows cannot be written", extra={"reason": error.strerror})
             self.is_broken = True
             return
         self.is_broken = False
@@ -105,6 +107,6 @@ class WindowFile:
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as error:
-            _log.error("windows of the last run cannot be read", extra={"reason": type(error).__name__})
+            _log.error("rate limit windows of the last run cannot be read", extra={"reason": type(error).__name__})
             return []
         return found.kept if found.version == _VERSION else []

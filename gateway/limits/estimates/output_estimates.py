@@ -1,4 +1,4 @@
-"""Estimate output tokens as a quantile of the tenant's earlier answers of the model."""
+"""Estimates output tokens as a quantile of the model's earlier answers to the tenant."""
 
 import math
 from array import array
@@ -15,14 +15,15 @@ MAX_PAIRS: Final = 8192
 ENOUGH_ANSWERS: Final = 20
 MEMORY_ANSWERS: Final = 200
 RELATIVE_ERROR: Final = 0.05
-_TOLERANCE: Final = 0.2  # of what was said before; what an answer lacks by it, it is given while it runs
+_TOLERANCE: Final = 0.2  # relative; an answer that needs more extends its reservation while it runs
 
-# An answer that ended by itself. Any other end (a limit, a client who left, a fault) cut it: it would have been longer.
+# Reasons of an answer that ended by itself. Any other end (a limit, a disconnect, a failure) cut it: it would have been
+# longer.
 _OWN_ENDS: Final = frozenset({"stop", "tool_calls", "function_call", "content_filter"})
 _MOST_TOKENS: Final = 1 << 20
 _RECOMPUTE_AFTER: Final = 16  # answers
 _LARGEST_WEIGHT: Final = 1e6
-_ROUNDING: Final = 1e-6  # of sums of 32-bit weights
+_ROUNDING: Final = 1e-6  # tolerance for sums of 32-bit weights
 
 
 def _upper_bounds() -> Iterator[int]:
@@ -33,18 +34,18 @@ def _upper_bounds() -> Iterator[int]:
     yield _MOST_TOKENS
 
 
-_BOUNDS: Final = tuple(_upper_bounds())  # the largest count of each of some 250 bins; exact below 40 tokens
+_BOUNDS: Final = tuple(_upper_bounds())  # the largest count of each of about 250 bins; exact below 40 tokens
 
 
 class Lengths:
-    """Output lengths of one kind of request in log-spaced bins, older answers counting for less and less.
+    """Output lengths of one kind of request in log-spaced bins, weighted by age.
 
-    An answer's weight falls to 1/e while `memory` further ones come: after a change of habits, three times as many
-    are enough to forget the old one. Takes 1.5 KB, and 1.2 KB more once an answer was cut.
+    An answer's weight falls to 1/e while `memory` further ones arrive: after a change of behaviour, three times as many
+    are enough to forget the old distribution. Uses 1.5 KB, and 1.2 KB more once an answer was cut.
 
-    A cut answer says "at least this many". Its weight is spread over the longer answers in proportion (Kaplan and
-    Meier, 1958: what was cut leaves the number at risk without ending), which holds as far as cuts do not come
-    sooner to answers that would have been longer anyway.
+    A cut answer means "at least this many tokens". Its weight is distributed over the longer answers in proportion
+    (Kaplan and Meier, 1958: a cut answer leaves the number at risk without ending). This is valid if cuts do not occur
+    earlier in answers that would have been longer anyway.
     """
 
     __slots__ = (
@@ -68,7 +69,7 @@ class Lengths:
         self._since = 0
         self.answers = 0  # that ended by themselves
         self.tokens: int | None = None  # the quantile, never below the true one, at most 5 % above
-        self.at_least = 0  # where cuts hide the quantile: the longest that was seen
+        self.at_least = 0  # if cuts hide the quantile: the longest answer seen
 
     def add(self, tokens: int, *, is_cut: bool) -> None:
         """Add an answer."""
@@ -96,7 +97,7 @@ class Lengths:
         self._weight = 1.0
 
     def _recompute(self) -> None:
-        if self._cuts is None:  # then it is the plain quantile, found in one pass that is not ours
+        if self._cuts is None:  # then it is the plain quantile, found in one pass
             ended_by = list(accumulate(self._ends))
             place = bisect_left(ended_by, ended_by[-1] * (self._quantile - _ROUNDING))
             self.tokens, self.at_least = _BOUNDS[place], 0
@@ -117,13 +118,13 @@ class Lengths:
         self.tokens, self.at_least = None, _BOUNDS[place_of_longest]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # tests bring their own
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests use their own subclasses
 class OutputEstimator:
     """Learns from settled requests; all calls take constant time. `quantile` is between 0 and 1.
 
-    A pair of tenant and model with fewer than 20 answers is told the model's quantile over all tenants, a model with
-    fewer than 20 the stated default. Where limits cut the given number of answers that the quantile cannot be known,
-    the estimate is the longest seen or what would be said without the pair, whichever is more.
+    A pair of tenant and model with fewer than 20 answers uses the model's quantile over all tenants, a model with fewer
+    than 20 the configured default. If limits cut so many answers that the quantile is unknown, the estimate is the
+    longest answer seen or the estimate without the pair, whichever is higher.
     """
 
     def __init__(
@@ -140,22 +141,22 @@ class OutputEstimator:
         self._default_tokens = default_tokens
         self._memory = memory
         self._max_pairs = max_pairs
-        # By (tenant, model) and, over all tenants, (model,); the last learned of is at the end.
+        # By (tenant, model) and, over all tenants, (model,); the most recently updated is last.
         self._lengths: OrderedDict[tuple[str, ...], Lengths] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._lengths)
 
     def learn(self, tenant: str, model: str, output_tokens: int, finish_reason: str, choices: int = 1) -> None:
-        """Add a settled request's output over all choices; each choice is taken to be as long as their mean.
+        """Add a settled request's output over all choices; each choice is assumed to have their mean length.
 
-        Reasons other than stop, tool_calls, function_call and content_filter, the empty one too, say that the answer
-        was cut. A cut one without output says nothing.
+        Finish reasons other than stop, tool_calls, function_call and content_filter, including an empty one, mean that
+        the answer was cut. A cut answer without output is ignored.
         """
         learn_length(self.lengths(tenant, model), output_tokens, finish_reason, choices)
 
     def lengths(self, tenant: str, model: str) -> list[Lengths]:
-        """Return what is known of a model's answers, and of a tenant's from it, for `learn_length` to add to."""
+        """Return the lengths of a model's answers, and of those to a tenant, for `learn_length` to update."""
         found: list[Lengths] = []
         for key in ((model,), (tenant, model)):
             lengths = self._lengths.get(key)
@@ -189,7 +190,7 @@ class OutputEstimator:
 
 
 def learn_length(known: Iterable[Lengths], output_tokens: int, finish_reason: str, choices: int = 1) -> None:
-    """Add a settled request's output, as `OutputEstimator.learn` says."""
+    """Add a settled request's output, as `OutputEstimator.learn`."""
     is_cut = finish_reason not in _OWN_ENDS
     if output_tokens < 0 or (is_cut and not output_tokens):
         return
@@ -214,7 +215,7 @@ class SteadyEstimates:
         self._estimator.learn(tenant, model, output_tokens, finish_reason, choices)
 
     def lengths(self, tenant: str, model: str) -> list[Lengths]:
-        """Return what the estimator has learned of a pair, and goes on to learn."""
+        """Return what the estimator has learned about a pair; it continues to learn."""
         return self._estimator.lengths(tenant, model)
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:

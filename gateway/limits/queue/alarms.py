@@ -1,4 +1,4 @@
-"""Requests by the moment at which something is due for them; those that have gone meanwhile are skipped."""
+"""Requests by the time at which something is due for them; requests that have left meanwhile are skipped."""
 
 import heapq
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from gateway.limits.queue.request import QueuedRequest
 
 
 class Alarms:
-    """A heap of due times (ns). `is_due` says whether an alarm still concerns its request."""
+    """A heap of due times (ns). `is_due` returns whether an alarm still concerns its request."""
 
     def __init__(self, is_due: Callable[[QueuedRequest, int], bool]) -> None:
         self._is_due = is_due
@@ -23,14 +23,14 @@ class Alarms:
             self._compact_at = 2 * len(self._heap) + 64
 
     def next_ns(self) -> int | None:
-        """Return when the next is due."""
+        """Return when the next alarm is due."""
         heap = self._heap
         while heap and not self._is_due(heap[0][2], heap[0][0]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self, now_ns: int) -> QueuedRequest | None:
-        """Return a request whose alarm is due, each alarm once; `None` when no more is."""
+        """Return a request whose alarm is due, once per alarm; `None` if no more are due."""
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, request = heapq.heappop(heap)
@@ -39,5 +39,5 @@ class Alarms:
         return None
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all alarms."""
         self._heap = []

@@ -1,4 +1,4 @@
-"""Find the tenant with most waiting requests: it is shed first when a queue is full."""
+"""Finds the tenant with the most waiting requests: it is shed first when a queue is full."""
 
 from collections import OrderedDict
 
@@ -6,25 +6,25 @@ from gateway.limits.queue.tenant import Tenant
 
 
 class Crowd:
-    """Tenants by how many requests of one class they have waiting. Counts move by one, so all is O(1)."""
+    """Tenants by their number of waiting requests of one class. Counts change by one, so all operations are O(1)."""
 
     def __init__(self) -> None:
         self._counts: dict[Tenant, int] = {}
-        self._by_count: list[OrderedDict[Tenant, None]] = [OrderedDict()]  # the last is never empty but for the first
+        self._by_count: list[OrderedDict[Tenant, None]] = [OrderedDict()]  # only the first may be empty at the end
         self.waiting = 0
 
     def of(self, tenant: Tenant) -> int:
-        """Return how many a tenant has."""
+        """Return the number of a tenant's waiting requests."""
         return self._counts.get(tenant, 0)
 
     def fullest(self) -> Tenant | None:
-        """Return who has most, of several the one who has had the given number of for longest; `None` if nothing
-        waits.
+        """Return the tenant with the most waiting requests, among equals the one that has had that number longest;
+        `None` if nothing waits.
         """
         return next(iter(self._by_count[-1]), None)
 
     def add(self, tenant: Tenant) -> None:
-        """Count one more."""
+        """Add one request."""
         had = self.of(tenant)
         self.waiting += 1
         if had:
@@ -35,7 +35,7 @@ class Crowd:
         self._counts[tenant] = had + 1
 
     def remove(self, tenant: Tenant) -> None:
-        """Count one less."""
+        """Remove one request."""
         had = self._counts.pop(tenant)
         self.waiting -= 1
         del self._by_count[had][tenant]

@@ -9,11 +9,11 @@ from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
 from gateway.limits.queue.request import PoolRoom
 from gateway.request.clock import Clock
 
-_FRESH_NS: Final = 50_000_000  # hosts speak of themselves once a second; this only keeps the sum off every request
+_FRESH_NS: Final = 50_000_000  # hosts report once a second; this only keeps the sum off every request
 
 
 class EngineRooms:
-    """Sums the rooms of a pool's hosts. `snapshot` gives the present configuration."""
+    """Sums the free capacity of a pool's hosts. `snapshot` returns the current configuration."""
 
     def __init__(self, hosts: EngineHosts, snapshot: Callable[[], Snapshot], clock: Clock) -> None:
         self._hosts = hosts
@@ -22,7 +22,7 @@ class EngineRooms:
         self._known: dict[str, tuple[int, PoolRoom | None]] = {}
 
     def room_of(self, pool: str) -> PoolRoom | None:
-        """Return a pool's room; `None` if a target is not an engine host of ours, or none is ready."""
+        """Return a pool's free capacity; `None` if a target is not one of our engine hosts, or none is ready."""
         now_ns = self._monotonic_ns()
         known = self._known.get(pool)
         if known is not None and now_ns - known[0] < _FRESH_NS:
@@ -31,20 +31,20 @@ class EngineRooms:
         spec = snapshot.pools.get(pool)
         room = None if spec is None else self._sum(spec, snapshot)
         if known is not None and known[1] == room:
-            room = known[1]  # the same object: nothing has changed, and the queue sees that at a glance
+            room = known[1]  # the same object: the queue sees at once that nothing has changed
         self._known[pool] = (now_ns, room)
         return room
 
     def _sum(self, pool: PoolSpec, snapshot: Snapshot) -> PoolRoom | None:
         if any(target.kind != "engine" for target in pool.targets):
             return None
-        # Several adapters of one host share its room, so each model of a host counts once.
+        # Several adapters of one host share its capacity, so each model of a host counts once.
         models = {(target.url, self._model_of(target, snapshot)) for target in pool.targets}
         found = [room for url, model in models if (room := self._hosts.room(url, model)) is not None]
         return _together(found) if found else None
 
     def _model_of(self, target: TargetSpec, snapshot: Snapshot) -> str:
-        """Return the host's name of what a target serves: its own, else what applications call the pool's model."""
+        """Return the host's name for what a target serves: its own, else the model's name for applications."""
         if target.model:
             return target.model
         return next((model.id for model in snapshot.models.values() if model.pool == target.pool), "")

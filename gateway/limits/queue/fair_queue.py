@@ -1,18 +1,18 @@
 """The scheduler in front of a pool: weighted virtual token counters between tenants (Sheng et al., OSDI'24).
 
-Synchronous and without a clock: times are handed in (ns). The same object runs in the gateway and in the simulator. Its
-rules:
+Synchronous and without a clock: times are arguments (ns). The gateway and the simulator use the same object. Its rules:
 
-- A higher level goes first: that of a request's class, raised by one for each `ageing_seconds` waited. Within a
-  level the tenant with the smallest counter, of a tenant the oldest request.
-- A tenant's counter grows by its tokens, weighted and divided by its weight: the prompt's when it begins, those of
-  the output as they come. Who begins to wait at a level is lifted there to the smallest counter of those who could
-  be next; with nobody there, to that of the last who left. Once a pool is empty all counters start over.
-- Long prompts wait in a lane of their own; a tenant's short ones may pass them. A tenant at its cap is passed over.
-- When the first in line does not fit, the first that does passes it, as long as nobody gets further ahead by that
-  than VTC's bound allows, and until as many tokens have passed as the pool holds; then nothing begins before it does.
-  A request larger than the pool runs alone. So nobody waits for ever.
-- Of a full queue the lowest class gives way, in it the tenant with most waiting, and of that one's the newest.
+- A higher level goes first: the level of a request's class, raised by one for each `ageing_seconds` waited. Within a
+  level the tenant with the smallest counter goes first, and of a tenant the oldest request.
+- A tenant's counter grows by its tokens, weighted and divided by its weight: by the prompt's when it starts, by the
+  output's as they arrive. A tenant that starts to wait at a level is lifted there to the smallest counter of the
+  candidates; without candidates, to that of the last one that left. When a pool is empty, all counters start over.
+- Long prompts wait in a separate lane; a tenant's short ones may pass them. A tenant at its cap is skipped.
+- If the first in line does not fit, the first that fits passes it, as long as no tenant gets further ahead than VTC's
+  bound allows, and until as many tokens have passed as the pool holds; then nothing starts before it. A request larger
+  than the pool runs alone. So no request waits forever.
+- From a full queue the lowest class is shed, within it the tenant with the most waiting requests, and of those the
+  newest.
 """
 
 from collections import OrderedDict
@@ -27,12 +27,12 @@ from gateway.limits.queue.tenant import LEVELS, Tenant
 
 IDLE_MEMORY_NS: Final = (
     600 * 1_000_000_000
-)  # how long a counter ahead of the others' outlives its tenant's last request
-_FORGOTTEN_AT_ONCE: Final = 2  # more than one for each that goes idle, so that none stay
+)  # how long a counter ahead of the others' is remembered after its tenant's last request
+_FORGOTTEN_AT_ONCE: Final = 2  # more than one for each tenant that goes idle, so that none stay
 
 
 class FairQueue:
-    """Every request that arrives is dispatched, shed or withdrawn, exactly once."""
+    """A queue in which every request that arrives is dispatched, shed or withdrawn, exactly once."""
 
     def __init__(self, spec: QueueSpec) -> None:
         self.spec = spec
@@ -47,7 +47,7 @@ class FairQueue:
         self._now_ns = 0
 
     def arrive(self, request: QueuedRequest, now_ns: int) -> QueuedRequest | None:
-        """Let a request wait. Gives the one that is shed for it: itself, if nobody else gives way."""
+        """Let a request wait. Return the request that is shed for it: itself, if no other one is."""
         self._advance(now_ns)
         victim = None
         tenant = self._introduce(request)
@@ -69,9 +69,10 @@ class FairQueue:
         return victim
 
     def next(self, now_ns: int, room: PoolRoom | None = None) -> QueuedRequest | None:
-        """Dispatch the one that is next and fits; `None` if nobody does. Without a `room` the spec's bounds hold.
+        """Dispatch the next request that fits; `None` if none does. Without `room` the spec's bounds apply.
 
-        The caller asks until there is nobody: a pool never idles while someone fits for whom no room is held back.
+        The caller repeats this until it returns `None`: a pool never idles while a request fits for which no room is
+        held back.
         """
         self._advance(now_ns)
         self._look_at(room)
@@ -81,13 +82,15 @@ class FairQueue:
         if request is None:
             return None
         tenant = request.tenant
-        request.state = "running"  # before it is taken out: whatever waits may be found in a line
+        request.state = "running"  # set before it is removed: a waiting request may be found in a line
         self._take_out(request, tenant)
         self._begin(request, tenant)
         return request
 
     def begin_at_once(self, request: QueuedRequest, now_ns: int, room: PoolRoom | None = None) -> bool:
-        """Dispatch a newcomer if nobody waits and it fits; else do nothing and say so. The quick way."""
+        """Dispatch a new request if none waits and it fits, and return True; else do nothing and return False. The fast
+        path.
+        """
         load = self.load
         if self.waiting:
             return False
@@ -106,7 +109,7 @@ class FairQueue:
         return True
 
     def charge(self, request: QueuedRequest, output_tokens: int) -> None:
-        """Count output of a running request as it comes; of one that does not run nothing is counted."""
+        """Count output tokens of a running request as they arrive; for other requests nothing is counted."""
         if request.state == "running":
             request.charged_output += output_tokens
             request.tenant.service += self.spec.output_weight * output_tokens / request.weight
@@ -119,7 +122,7 @@ class FairQueue:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Remove a running request; again is harmless. Counts that are given put right what was charged before."""
+        """Remove a running request; a second call does nothing. Given counts correct what was charged before."""
         if request.state != "running":
             return
         self._advance(now_ns)
@@ -130,7 +133,7 @@ class FairQueue:
             owed += self.spec.input_weight * (input_tokens - request.charged_input)
         if output_tokens is not None:
             owed += self.spec.output_weight * (output_tokens - request.charged_output)
-        # Rounding must not leave the counter of one who used nothing below zero.
+        # Rounding must not leave the counter of a tenant that used nothing below zero.
         tenant.service = max(tenant.service + owed / request.weight, 0.0)
         self.load.give_back(request, tenant)
         if tenant.waiting and (owed < 0 or self.load.has_caps):
@@ -138,7 +141,7 @@ class FairQueue:
         self._rest(tenant)
 
     def withdraw(self, request: QueuedRequest, now_ns: int) -> None:
-        """Remove a waiting request whose client has left; one that does not wait is left alone."""
+        """Remove a waiting request whose client has disconnected; other requests are unchanged."""
         if request.state != "waiting":
             return
         self._advance(now_ns)
@@ -148,7 +151,7 @@ class FairQueue:
         self._rest(tenant)
 
     def expire(self, now_ns: int) -> list[QueuedRequest]:
-        """Shed the one that has waited longer than its class's deadline."""
+        """Shed and return the requests that have waited longer than their class's deadline."""
         self._advance(now_ns)
         late = []
         while (request := self.surplus.pop_late(now_ns)) is not None:
@@ -157,7 +160,7 @@ class FairQueue:
         return late
 
     def reconfigure(self, spec: QueueSpec) -> None:
-        """Adopt another spec with all that waits and runs. A queue made smaller sheds only for newcomers."""
+        """Adopt another spec for everything that waits and runs. A smaller queue sheds only when requests arrive."""
         if spec == self.spec:
             return
         self.spec = spec
@@ -166,7 +169,7 @@ class FairQueue:
         self._lineup.adopt(spec)
         for tenant, requests in self.surplus.by_tenant().items():
             self._lineup.add_again(tenant, requests)
-        self._advance(self._now_ns)  # who has waited long enough by the new spec is raised now, not at the next turn
+        self._advance(self._now_ns)  # raises what has waited long enough by the new spec now
 
     # what is told of it
 
@@ -176,7 +179,7 @@ class FairQueue:
         return len(self._tenants)
 
     def service_of(self, tenant: str) -> float:
-        """Return a tenant's service: weighted tokens over its weight; 0 for one that is not remembered."""
+        """Return a tenant's service: weighted tokens divided by its weight; 0 if it is not remembered."""
         found = self._tenants.get(tenant)
         return found.service if found is not None else 0.0
 
@@ -192,7 +195,7 @@ class FairQueue:
             self._stand_all()
 
     def _stand_all(self) -> None:
-        """Place every tenant again; only when the bounds themselves have changed."""
+        """Place every tenant again; only if the bounds themselves have changed."""
         for tenant in self._tenants.values():
             self._lineup.stand(tenant)
 
@@ -233,7 +236,7 @@ class FairQueue:
         self._rest(tenant)
 
     def _rest(self, tenant: Tenant) -> None:
-        """Remember a tenant that has nothing left here only as long as its counter can matter."""
+        """Remember a tenant without requests only as long as its counter can matter."""
         if not tenant.is_idle:
             return
         if not self.waiting and not self.load.in_flight:
@@ -252,6 +255,6 @@ class FairQueue:
             del self._tenants[name]
 
     def _is_ahead(self, tenant: Tenant) -> bool:
-        """Return whether a tenant, were it to come back, would not be lifted anyway."""
+        """Return whether a tenant, if it came back, would not be lifted anyway."""
         floors = [self._lineup.floor(level) for level in range(LEVELS)]
         return any(floor is not None and tenant.counter(level) > floor for level, floor in enumerate(floors))

@@ -1,8 +1,8 @@
-"""One line: the tenants with something waiting at one level, and who of them has the smallest counter and fits.
+"""One line: the tenants with something waiting at one level, and the one with the smallest counter that fits.
 
-Counters grow while requests run, so entries hold what a counter was when they were made and are mended when they
-come first: a lower bound that is found too low is put right, and the search goes on. A tree over the classes of
-size answers "the smallest counter among those of at most this size" in its height.
+Counters grow while requests run, so entries hold the counter at the time they were made and are corrected when they
+reach the front: a lower bound that is too low is updated, and the search continues. A tree over the size classes
+answers "the smallest counter among those of at most this size" in O(height).
 """
 
 import heapq
@@ -13,13 +13,13 @@ from typing import Final
 from gateway.limits.queue.sizes import CLASSES, size_class
 from gateway.limits.queue.tenant import Standing
 
-# Counter, the first request's number, a number that no other entry has, class of size, whose it is.
+# Counter, sequence number of the first request, unique number of the entry, size class, owner.
 Entry = tuple[float, int, int, int, Standing | None]
 _NOBODY: Final[Entry] = (inf, 0, 0, 0, None)
 
 
 class Line:
-    """Tenants by counter and by the size of their first request. All is O(log n), mending amortised."""
+    """Tenants by counter and by the size of their first request. All operations are O(log n), corrections amortised."""
 
     def __init__(self) -> None:
         self._tree: list[Entry] = [_NOBODY] * (2 * CLASSES)
@@ -29,7 +29,7 @@ class Line:
         self.members = 0
 
     def put(self, standing: Standing, sequence: int, tokens: int) -> None:
-        """Let a tenant stand here with this first request, or say that its first or its counter has changed."""
+        """Add a tenant with this first request, or record that its first request or its counter has changed."""
         old = standing.entry
         counter = standing.tenant.counter(standing.level)
         if old is not None:
@@ -46,7 +46,7 @@ class Line:
             self._mend(size, heap)
 
     def remove(self, standing: Standing) -> None:
-        """Let a tenant stand here no more; again is harmless."""
+        """Remove a tenant from the line; a second call does nothing."""
         entry = standing.entry
         if entry is None:
             return
@@ -64,7 +64,9 @@ class Line:
             self._mend(size, heap)
 
     def best(self, largest: int | None = None) -> Standing | None:
-        """Return who has the smallest counter, the older request where two are equal, up to this class of size."""
+        """Return the tenant with the smallest counter up to this size class; among equals, the one with the older
+        request.
+        """
         if not self.members or (largest is not None and largest < 0):
             return None
         while True:
@@ -94,7 +96,7 @@ class Line:
         return lowest
 
     def _mend(self, size: int, heap: list[Entry]) -> None:
-        """Carry the first of a class up the tree."""
+        """Carry the first entry of a size class up the tree."""
         tree = self._tree
         node = size + CLASSES
         tree[node] = heap[0] if heap else _NOBODY

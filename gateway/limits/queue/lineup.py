@@ -1,7 +1,7 @@
-"""Choose the next request: queues by level, priority ageing, and requests that do not fit.
+"""Chooses the next request: queues by level, priority ageing, and requests that do not fit.
 
-Claims are relative to those one waits with. Were a tenant to gather a claim while it waits for the lane of long
-prompts, or while better classes hold it up, it could spend it all at once on those who never kept it waiting.
+A tenant's claim is relative to the tenants that it waits with. Otherwise a tenant could gather a claim while it waits
+for the lane of long prompts, or behind better classes, and spend it all at once on tenants that never made it wait.
 """
 
 from collections.abc import Iterable
@@ -34,15 +34,15 @@ class Lineup:
         self._output_weight = spec.output_weight
         self._token_weight = max(spec.input_weight, spec.output_weight)
         self._promotions.clear()
-        self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long ones
+        self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long prompts
 
     def add(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Let a request wait, its tenant lifted where it begins to wait."""
+        """Let a request wait; its tenant is lifted if it starts to wait at that level."""
         self._enter(request, tenant)
         self._set_alarm(request)
 
     def add_again(self, tenant: Tenant, requests: Iterable[QueuedRequest]) -> None:
-        """Place all that a tenant has waiting again, after the spec has changed. Nobody is lifted for that."""
+        """Place all waiting requests of a tenant again after the spec has changed. No tenant is lifted."""
         tenant.standings = [None] * len(tenant.standings)
         for request in requests:
             request.is_long = self._load.is_long(request)
@@ -67,13 +67,13 @@ class Lineup:
             self._last_left[level] = tenant
 
     def stand(self, tenant: Tenant) -> None:
-        """Put a tenant where it belongs, after its counter has fallen or its share of the pool has changed."""
+        """Move a tenant to its place after its counter has fallen or its share of the pool has changed."""
         for standing in tenant.standings:
             if standing is not None and standing.waiting:
                 self._stand(standing)
 
     def age(self, now_ns: int) -> None:
-        """Raise the one that has waited long enough by a level."""
+        """Raise the requests that have waited long enough by a level."""
         while (request := self._promotions.pop(now_ns)) is not None:
             tenant = request.tenant
             below = tenant.standing(request.level, request.is_long)
@@ -84,7 +84,7 @@ class Lineup:
             self._set_alarm(request)
 
     def choose(self) -> QueuedRequest | None:
-        """Return who is next among those that fit; `None` if nobody does or room is held for the first in line."""
+        """Return the next request among those that fit; `None` if none fits or room is held for the first in line."""
         free = self._load.free_tokens
         first = self._best(None)
         if first is None or free is None or rounded_up(first.reserved_tokens) <= free:
@@ -99,9 +99,9 @@ class Lineup:
         return fitting
 
     def _may_pass(self, request: QueuedRequest) -> bool:
-        """Return whether a tenant, should all it then has in flight be used up, stays within VTC's bound.
+        """Return whether a tenant stays within VTC's bound if everything that it then has in flight is used up.
 
-        The bound is a pool full of output: how far the one with the smallest counter may get ahead by its turn.
+        The bound is a pool full of output: how far the tenant with the smallest counter may get ahead in its turn.
         """
         level, tenant = request.level, request.tenant
         first = self._best_at(level, None)
@@ -125,11 +125,11 @@ class Lineup:
         return None if last is None else last.counter(level)
 
     def forget_all(self) -> None:
-        """Let go of tenants that have left; nobody may be waiting."""
+        """Forget tenants that have left; nothing may be waiting."""
         self._last_left = [None] * LEVELS
 
     def _best(self, largest: int | None) -> QueuedRequest | None:
-        """Return the first of the highest level where anyone is, of these classes of size."""
+        """Return the first request of the highest level that has any, of these size classes."""
         for level in range(LEVELS):
             best = self._best_at(level, largest)
             if best is not None:
@@ -157,7 +157,7 @@ class Lineup:
         self._stand(standing)
 
     def _stand(self, standing: Standing) -> None:
-        """Let a tenant stand in a line by its first request there, or not, where it has none or is at its cap."""
+        """Place a tenant in a line by its first request there; remove it if it has none or is at its cap."""
         line = self._lines[standing.level][standing.is_long]
         first = standing.first()
         if first is None or (self._load.has_caps and self._load.is_capped(standing.tenant, first)):
@@ -178,5 +178,5 @@ class Lineup:
 
 def _key(standing: Standing) -> tuple[float, int]:
     entry = standing.entry
-    assert entry is not None, "whoever was found in a line stands in it"
+    assert entry is not None, "a standing found in a line has an entry there"
     return entry[:2]

@@ -7,13 +7,13 @@ from gateway.limits.queue.tenant import Tenant
 
 
 class PoolLoad:
-    """Counts what is in progress against the spec's bounds, or those that the pool itself states."""
+    """Counts what is in progress against the spec's bounds, or those that the pool reports."""
 
     def __init__(self, spec: QueueSpec) -> None:
         self.in_flight = 0
         self.tokens_in_flight = 0
         self.long_in_flight = 0
-        self._cap: int | None = None  # of each tenant, in requests
+        self._cap: int | None = None  # per tenant, in requests
         self._token_cap: int | None = None
         self.adopt(spec)
 
@@ -24,7 +24,9 @@ class PoolLoad:
         self._set(None)
 
     def look_at(self, room: PoolRoom | None) -> bool:
-        """Record what the pool says of its room, `None`: the spec's bounds. Says whether tenants' caps have moved."""
+        """Record the capacity that the pool reports (`None`: use the spec's bounds). Return whether tenants' caps have
+        changed.
+        """
         before = (self._cap, self._token_cap)
         if room is not self.stated_room:
             self._set(room)
@@ -48,7 +50,7 @@ class PoolLoad:
 
     @property
     def free_tokens(self) -> int | None:
-        """Return how many more tokens the pool has room for; `None` if anything fits, as in an empty pool."""
+        """Return how many more tokens the pool has room for; `None` if any request fits, as in an empty pool."""
         if self.max_tokens is None:
             return None
         used = self.tokens_in_flight + self._others_tokens
@@ -60,11 +62,11 @@ class PoolLoad:
         return self.long_in_flight < self._spec.long_prompt_slots
 
     def is_long(self, request: QueuedRequest) -> bool:
-        """Return whether a request goes through the lane for long prompts."""
+        """Return whether a request belongs in the lane for long prompts."""
         return self._long_bound is not None and request.input_tokens > self._long_bound
 
     def has_room_for(self, request: QueuedRequest) -> bool:
-        """Return whether a request could begin now, as far as the pool is concerned."""
+        """Return whether the pool has room for a request now."""
         if self.max_in_flight is not None and self.in_flight + self._others >= self.max_in_flight:
             return False
         if self.max_tokens is not None:
@@ -74,8 +76,8 @@ class PoolLoad:
         return self._long_bound is None or self.is_lane_open or not self.is_long(request)
 
     def is_capped(self, tenant: Tenant, request: QueuedRequest) -> bool:
-        """Return whether a tenant has too much in progress to begin this too. Alone, it may be above the cap in
-        tokens.
+        """Return whether a tenant has too much in progress to start this request too. A single request may exceed the
+        cap in tokens.
         """
         if self._cap is not None and tenant.in_flight >= self._cap:
             return True
@@ -83,7 +85,7 @@ class PoolLoad:
         return cap is not None and 0 < tenant.in_flight and tenant.tokens_in_flight + request.reserved_tokens > cap
 
     def take(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Count a request that begins."""
+        """Count a request that starts."""
         tokens = request.reserved_tokens
         self.in_flight += 1
         self.tokens_in_flight += tokens
@@ -93,7 +95,7 @@ class PoolLoad:
             self.long_in_flight += 1
 
     def give_back(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Count a request that has ended."""
+        """Remove a request that has ended."""
         tokens = request.reserved_tokens
         self.in_flight -= 1
         self.tokens_in_flight -= tokens
@@ -104,5 +106,5 @@ class PoolLoad:
 
 
 def _share(bound: int | None, share: float) -> int | None:
-    """Return a tenant's cap; a share of one is none, as it would bind no sooner than the pool itself."""
+    """Return a tenant's cap; `None` for a share of one, which the pool's own bound already enforces."""
     return None if bound is None or share >= 1 else max(int(bound * share), 1)

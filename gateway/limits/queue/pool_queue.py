@@ -1,6 +1,6 @@
-"""The queues of pools as requests meet them: enter and wait for a turn, tell what is produced, leave.
+"""The queues of pools as requests use them: enter and wait, report output, leave.
 
-Used within one event loop. A pool without a queue, and one with room if nobody waits, is entered at once. Deadlines
+Used within one event loop. A pool without a queue, or with room and no waiting requests, is entered at once. Deadlines
 count the time in which this process ran, and pass only in the timer that waits for them.
 """
 
@@ -19,16 +19,16 @@ from gateway.request.clock import Clock
 
 RoomOf = Callable[[str], PoolRoom | None]
 
-_LONGEST_AUTOMATIC_WAIT_SECONDS: Final = 120.0  # who would have to wait longer is told not to retry by itself
-_POLL_SECONDS: Final = 0.05  # how often others' use of a pool is looked at while somebody waits for it
+_LONGEST_AUTOMATIC_WAIT_SECONDS: Final = 120.0  # beyond this, clients are told not to retry automatically
+_POLL_SECONDS: Final = 0.05  # interval for checking others' use of a pool while a request waits for it
 _NANO: Final = 1e-9
 _LOOK_SECONDS: Final = 0.02  # to read what arrived while this process was held up: it may be what frees a place
 
 
 class Place:
-    """The right to use a pool. `leave` it exactly once; again is harmless.
+    """The right to use a pool. Call `leave` exactly once; further calls do nothing.
 
-    `wait_ns` is how long it was waited for; 0 if it was there at once.
+    `wait_ns` is the time waited for it; 0 if it was entered at once.
     """
 
     __slots__ = ("_queue", "_request", "wait_ns")
@@ -39,19 +39,19 @@ class Place:
         self.wait_ns = wait_ns
 
     def produced(self, tokens: int) -> None:
-        """Count output tokens as they pass, in batches as they come."""
+        """Count output tokens as they pass, in batches as they arrive."""
         if self._queue is not None:
             self._queue.fair.charge(self._request, tokens)
 
     def leave(self, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """Release the place, with what was really used where that is known; `None` leaves what was counted."""
+        """Release the place with the actual usage, if known; `None` keeps what was counted."""
         if self._queue is not None:
             queue, self._queue = self._queue, None
             queue.take_back(self._request, input_tokens, output_tokens)
 
 
 class PoolQueue:
-    """The queue of one pool. `spec` `None`: nobody waits and nothing is counted."""
+    """The queue of one pool. `spec` `None`: nothing waits and nothing is counted."""
 
     def __init__(self, pool: str, spec: QueueSpec | None, clock: Clock, room_of: RoomOf | None = None) -> None:
         self.pool = pool
@@ -60,7 +60,7 @@ class PoolQueue:
         self._monotonic_ns = clock.monotonic_ns
         self._held_up_ns = 0  # so long this process did not run while somebody waited
         self._room_of = room_of
-        self._stated: PoolRoom | None = None  # what was said last, and what it comes to within the spec
+        self._stated: PoolRoom | None = None  # the last report, and its effect within the spec
         self._bounded: PoolRoom | None = None
         self._rate = DrainRate()
         self._turns: dict[QueuedRequest, asyncio.Future[QueueFull | None]] = {}
@@ -69,7 +69,7 @@ class PoolQueue:
         self._is_looking = False  # at what arrived while this process was held up
 
     async def enter(self, request: QueuedRequest) -> Place:
-        """Wait for a request's turn. Raises QueueFull when it is shed; cancelling takes it out of the queue."""
+        """Wait for a request's turn. Raises QueueFull if it is shed; cancelling removes it from the queue."""
         if self.spec is None:
             return Place(None, request)
         room = None if self._room_of is None else self._room()
@@ -94,21 +94,21 @@ class PoolQueue:
         return Place(self, request, self._monotonic_ns() - arrived_ns)
 
     def take_back(self, request: QueuedRequest, input_tokens: int | None, output_tokens: int | None) -> None:
-        """Withdraw a place and give it to the one that is next; what `Place.leave` does."""
+        """Release a place and give it to the next request; called by `Place.leave`."""
         now_ns = self._now_ns()
         self.fair.leave(request, now_ns, input_tokens=input_tokens, output_tokens=output_tokens)
         if self.fair.waiting:
             self._serve()
 
     def reconfigure(self, spec: QueueSpec | None) -> None:
-        """Adopt another spec, with all that waits and runs; without one, everybody is let in."""
+        """Adopt another spec for everything that waits and runs; without a spec, everything is admitted."""
         self.spec = spec
         self._stated = None
         self.fair.reconfigure(spec or QueueSpec())
         self._serve()
 
     def state(self) -> dict[str, object]:
-        """Return what GET /ready shows."""
+        """Return the state that GET /ready shows."""
         load, surplus = self.fair.load, self.fair.surplus
         rate = self._rate.per_second(self._now_ns())
         return {
@@ -123,7 +123,7 @@ class PoolQueue:
         }
 
     def _serve(self) -> None:
-        """Let in the one that's turn it is, and see to it that this happens again when it must."""
+        """Admit the requests whose turn it is, and schedule the next check."""
         now_ns = self._now_ns()
         room = self._room()
         while (request := self.fair.next(now_ns, room)) is not None:
@@ -134,7 +134,7 @@ class PoolQueue:
         self._set_timer(now_ns)
 
     def _room(self) -> PoolRoom | None:
-        """Return what the engine hosts say, within the spec's bound on requests; `None` if they say nothing."""
+        """Return what the engine hosts report, within the spec's bound on requests; `None` if they report nothing."""
         stated = None if self._room_of is None else self._room_of(self.pool)
         if stated is None or self.spec is None:
             return None
@@ -179,7 +179,7 @@ class PoolQueue:
         return self._monotonic_ns() - self._held_up_ns
 
     def _give_up(self, request: QueuedRequest) -> None:
-        """Remove a request whose client has left, whether or not its turn had just come."""
+        """Remove a request whose client has disconnected, even if its turn had just come."""
         now_ns = self._now_ns()
         self._turns.pop(request, None)
         if request.state == "running":
@@ -193,7 +193,7 @@ class PoolQueue:
         wait = self._rate.wait_seconds(ahead, self._now_ns())
         error = QueueFull(
             f"pool {self.pool!r} is overloaded: {reason} ({self.fair.waiting} waiting, class {request.priority}); "
-            f"at its present pace it has room in about {wait:.1f} s",
+            f"estimated wait: {wait:.1f} s",
             retry_after_seconds=wait,
             should_retry=False if wait > _LONGEST_AUTOMATIC_WAIT_SECONDS else None,
         )

@@ -1,4 +1,4 @@
-"""A request that waits for a pool, and the capacity that the pool has for it."""
+"""A request that waits for a pool, and the pool's capacity."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,8 +16,8 @@ RANKS: Final = {name: rank for rank, name in enumerate(PRIORITY_CLASSES)}  # 0 g
 class QueuedRequest:
     """One request as the queue knows it.
 
-    `reserved_tokens` is what it may come to hold in the pool's KV cache: its prompt and its output at most.
-    `weight` is its tenant's share. The other fields are the queue's.
+    `reserved_tokens` is the maximum that it may hold in the pool's KV cache: its prompt and its maximum output.
+    `weight` is its tenant's share. The other fields belong to the queue.
     """
 
     __slots__ = (
@@ -25,11 +25,11 @@ class QueuedRequest:
         "reserved_tokens", "sequence", "state", "tenant", "tenant_id", "weight",
     )  # fmt: skip
 
-    # Set by the queue that takes the request in: entering is on every request's way.
+    # Set by the queue that accepts the request, because every request passes here.
     arrived_ns: int
     charged_input: int
     is_long: bool
-    passed_tokens: int  # of those who went before it while it was first and did not fit
+    passed_tokens: int  # tokens of the requests that passed it while it was first and did not fit
     sequence: int
     tenant: "Tenant"
 
@@ -44,20 +44,20 @@ class QueuedRequest:
         self.tenant_id = tenant_id
         self.input_tokens = input_tokens
         self.reserved_tokens = reserved_tokens
-        self.rank = self.level = RANKS[priority]  # as it was asked for, and as it has aged
+        self.rank = self.level = RANKS[priority]  # as requested, and after ageing
         self.weight = weight
         self.state: RequestState = "new"
         self.charged_output = 0
 
     @property
     def priority(self) -> PriorityClass:
-        """Return the class it asked for."""
+        """Return the class that the request asked for."""
         return PRIORITY_CLASSES[self.rank]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRoom:
-    """What a pool can hold at once, `None` if nothing bounds it, and what others than this queue hold of it."""
+    """What a pool can hold at once, `None` if unbounded, and how much of it others than this queue hold."""
 
     max_in_flight: int | None = None
     max_tokens: int | None = None

@@ -1,11 +1,11 @@
-"""Sizes of requests in classes, so that "who fits" is a question about a prefix of them.
+"""Size classes of requests, so that "which ones fit" is a query on a prefix of the classes.
 
-Below 64 tokens every size is a class; above, an octave has 32, so that a size is rounded up by less than a 32nd.
+Below 64 tokens every size is a class; above, each octave has 32, so a size is rounded up by less than a 32nd.
 """
 
 from typing import Final
 
-CLASSES: Final = 1024  # up to 2**35 tokens; whatever is larger is in the last
+CLASSES: Final = 1024  # up to 2**35 tokens; larger sizes are in the last class
 _EXACT: Final = 64
 _PER_OCTAVE: Final = 32
 _SHIFT_BITS: Final = 6
@@ -20,7 +20,7 @@ def size_class(tokens: int) -> int:
 
 
 def largest_within(tokens: int) -> int:
-    """Return the largest class that holds at most this many tokens; -1 where none does."""
+    """Return the largest class that holds at most this many tokens; -1 if none does."""
     return size_class(tokens + 1) - 1 if tokens >= 0 else -1
 
 

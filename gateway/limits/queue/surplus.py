@@ -1,4 +1,4 @@
-"""Choose requests to shed: from a full queue the lowest class, and requests past their class's deadline."""
+"""Chooses requests to shed: from a full queue the lowest class, and requests past their class's deadline."""
 
 from collections import OrderedDict
 from typing import Final
@@ -13,7 +13,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class Surplus:
-    """The waiting requests by the class they asked for, tenant and age."""
+    """Waiting requests indexed by requested class, tenant and arrival, to find the ones to shed."""
 
     def __init__(self, spec: QueueSpec) -> None:
         self._crowds = [Crowd() for _ in range(LEVELS)]
@@ -22,18 +22,18 @@ class Surplus:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Adopt another spec: deadlines are computed again from each arrival."""
+        """Adopt another spec: deadlines are computed again from each request's arrival."""
         self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
         self._deadlines.clear()
         for request in self.requests():
             self._set_alarm(request)
 
     def requests(self) -> list[QueuedRequest]:
-        """Return everything that waits."""
+        """Return all waiting requests."""
         return [one for tenants in self._newest for requests in tenants.values() for one in requests.values()]
 
     def by_tenant(self) -> dict[Tenant, list[QueuedRequest]]:
-        """Return everything that waits, by tenant."""
+        """Return all waiting requests by tenant."""
         found: dict[Tenant, list[QueuedRequest]] = {}
         for tenants in self._newest:
             for tenant, requests in tenants.items():
@@ -41,13 +41,13 @@ class Surplus:
         return found
 
     def add(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Count a request that begins to wait."""
+        """Add a request that starts to wait."""
         self._newest[request.rank].setdefault(tenant, OrderedDict())[request.sequence] = request
         self._crowds[request.rank].add(tenant)
         self._set_alarm(request)
 
     def remove(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Count a request that waits no more."""
+        """Remove a request that waits no more."""
         requests = self._newest[request.rank][tenant]
         del requests[request.sequence]
         if not requests:
@@ -55,20 +55,20 @@ class Surplus:
         self._crowds[request.rank].remove(tenant)
 
     def who_gives_way(self, newcomer: QueuedRequest, tenant: Tenant) -> QueuedRequest:
-        """Return whom a full queue sheds: the newcomer itself, or one that waits."""
+        """Return the request that a full queue sheds: the new one itself, or a waiting one."""
         rank = next((one for one in reversed(range(LEVELS)) if self._crowds[one].waiting), newcomer.rank)
         if rank < newcomer.rank:
             return newcomer
         crowd = self._crowds[rank]
         fullest = crowd.fullest()
-        # Of its own class a newcomer displaces only one whose tenant has more waiting even after that.
+        # Within its own class, a new request displaces only one of a tenant that has more waiting even after that.
         if fullest is None or (rank == newcomer.rank and crowd.of(fullest) <= crowd.of(tenant) + 1):
             return newcomer
         requests = self._newest[rank][fullest]
         return requests[next(reversed(requests))]
 
     def pop_late(self, now_ns: int) -> QueuedRequest | None:
-        """Return one whose deadline has passed, each once; `None` when there is no more."""
+        """Return a request whose deadline has passed, each once; `None` if there are no more."""
         return self._deadlines.pop(now_ns)
 
     @property
@@ -78,15 +78,15 @@ class Surplus:
 
     @property
     def backlogged_tenants(self) -> int:
-        """Return the number of tenants with something waiting."""
+        """Return the number of tenants with waiting requests."""
         return len(set().union(*self._newest))
 
     def waiting_ahead_of(self, rank: int) -> int:
-        """Count what waits of a class and the better ones."""
+        """Count the waiting requests of a class and of better ones."""
         return sum(crowd.waiting for crowd in self._crowds[: rank + 1])
 
     def waiting_by_class(self) -> dict[str, int]:
-        """Count what waits by class."""
+        """Count the waiting requests by class."""
         return {name: crowd.waiting for name, crowd in zip(PRIORITY_CLASSES, self._crowds, strict=True)}
 
     def _set_alarm(self, request: QueuedRequest) -> None:
@@ -95,6 +95,6 @@ class Surplus:
             self._deadlines.set(due_ns, request)
 
     def _deadline_ns(self, request: QueuedRequest) -> int | None:
-        """Return the first moment at which a request has waited longer than its deadline."""
+        """Return the time at which a request has waited longer than its deadline."""
         allowed_ns = self._deadline_by_rank.get(request.rank)
         return None if allowed_ns is None else request.arrived_ns + allowed_ns + 1

@@ -1,4 +1,4 @@
-"""One tenant in front of one pool: how much service it has had, what it has waiting, and what is in progress."""
+"""One tenant in front of one pool: the service it has received, its waiting requests, and those in progress."""
 
 import heapq
 from typing import TYPE_CHECKING, Final
@@ -15,9 +15,9 @@ LEVELS: Final = len(PRIORITY_CLASSES)
 class Tenant:
     """A tenant's virtual token counter and its requests.
 
-    `service` counts weighted tokens, whichever class they were of, divided by the tenant's weight. What tenants are
-    compared by at a level is `counter(level)`, the service plus what the tenant was lifted by at that level: who was
-    away from one class has no claim there, and loses none elsewhere.
+    `service` counts weighted tokens of all classes, divided by the tenant's weight. Tenants are compared at a level by
+    `counter(level)`: the service plus what the tenant was lifted by at that level. A tenant that was absent from one
+    class has no claim there, and loses none elsewhere.
     """
 
     __slots__ = ("id", "in_flight", "lifted", "service", "standings", "tokens_in_flight", "waiting")
@@ -32,11 +32,11 @@ class Tenant:
         self.standings: list[Standing | None] = [None] * (2 * LEVELS)
 
     def counter(self, level: int) -> float:
-        """Return what the tenant is compared by at a level."""
+        """Return the value by which the tenant is compared at a level."""
         return self.service + self.lifted[level]
 
     def lift(self, level: int, floor: float) -> None:
-        """Raise the counter of a level to `floor`; never lowers it."""
+        """Raise the counter of a level to `floor`; never lower it."""
         if self.service + self.lifted[level] < floor:
             self.lifted[level] = floor - self.service
 
@@ -49,18 +49,18 @@ class Tenant:
         return found
 
     def waits_at(self, level: int, is_long: bool) -> bool:
-        """Return whether anything of the tenant waits in a line."""
+        """Return whether a request of the tenant waits in a line."""
         found = self.standings[2 * level + is_long]
         return found is not None and found.waiting > 0
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing of it waits or is in progress."""
+        """Return whether no request of the tenant waits or is in progress."""
         return not self.waiting and not self.in_flight
 
 
 class Standing:
-    """A tenant's requests in one line, oldest first. `entry` is how the line knows the first, if it does."""
+    """A tenant's requests in one line, oldest first. `entry` is the line's entry for the first request, if any."""
 
     __slots__ = ("_heap", "entry", "is_long", "level", "tenant", "waiting")
 
@@ -73,12 +73,12 @@ class Standing:
         self._heap: list[tuple[int, QueuedRequest]] = []
 
     def add(self, request: QueuedRequest) -> None:
-        """Add a request, in the order of arrival: one that has aged may be older than those here."""
+        """Add a request in the order of arrival: an aged one may be older than those here."""
         self.waiting += 1
         heapq.heappush(self._heap, (request.sequence, request))
 
     def leave(self) -> None:
-        """Record that one request has left this line, wherever in it it stood."""
+        """Record that one request has left this line, at any position."""
         self.waiting -= 1
         if len(self._heap) > 2 * self.waiting + 8:
             self._heap = [pair for pair in self._heap if self._is_here(pair[1])]

@@ -10,7 +10,7 @@ _SHARED_OUTCOMES: Final = ("hits", "misses", "unreadable", "failures", "sent", "
 
 
 def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
-    """Yield the metrics of kept answers, from what `AnswerCache.state` gives."""
+    """Yield the metrics of the response cache, from `AnswerCache.state`."""
     yield Family(
         "tollkeeper_answer_cache_requests_total",
         "counter",
@@ -32,16 +32,20 @@ def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
         [({"outcome": name}, state[name]) for name in ("kept", "not_kept", "evicted", "unreadable")],
     )
     yield counter(
-        "tollkeeper_answer_cache_waits_total", "Requests that waited for the same one's answer.", state["waits"]
+        "tollkeeper_answer_cache_waits_total",
+        "Requests that waited for the answer to an equal request.",
+        state["waits"],
     )
     yield counter(
         "tollkeeper_answer_cache_saved_usd_total",
-        "What hits would have cost at a model, less what they cost.",
+        "Cost saved by cache hits: their cost at a model minus the cost of the hit.",
         state["saved_pico_usd"] / _PICO_USD_PER_USD,
     )
     yield gauge("tollkeeper_answer_cache_entries", "Answers kept.", state["entries"])
-    yield gauge("tollkeeper_answer_cache_bytes", "Memory they take.", state["bytes"])
-    yield gauge("tollkeeper_answer_cache_max_bytes", "Memory they may take.", state["max_bytes"])
+    yield gauge("tollkeeper_answer_cache_bytes", "Memory used by cached responses, in bytes.", state["bytes"])
+    yield gauge(
+        "tollkeeper_answer_cache_max_bytes", "Maximum memory of cached responses, in bytes.", state["max_bytes"]
+    )
     if "shared_hits" in state:
         yield Family(
             "tollkeeper_answer_cache_shared_total",

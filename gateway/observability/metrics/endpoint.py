@@ -37,7 +37,7 @@ class MetricsEndpoint:
         exchange.send(200, CONTENT_TYPE, await self._page.rendered())
 
     def handle(self, exchange: Exchange) -> "asyncio.Task[None] | None":
-        """Answer on a port if there is nothing else."""
+        """Answer on the metrics port."""
         try:
             if exchange.path != PATH:
                 raise NotFound(f"there is only {PATH} here")

@@ -1,6 +1,6 @@
 """Metrics of engine hosts' models and GPUs, and of third-party inference servers.
 
-What is not known has no series: a metric of 0 would say that it was measured.
+An unknown value has no series: 0 would mean that it was measured.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ def gpu_families(hosts: Hosts) -> Iterator[Family]:
 
 
 def model_families(hosts: Hosts) -> Iterator[Family]:
-    """Yield what engines tell of themselves, labelled by host and model."""
+    """Yield what engines report, labelled by host and model."""
     models = [
         ({"host": name, "model": model}, _own(host.facts, model))
         for name, host in hosts.items()
@@ -128,7 +128,7 @@ def model_families(hosts: Hosts) -> Iterator[Family]:
 
 
 def upstream_families(scrapes: Mapping[str, Scrape]) -> Iterator[Family]:
-    """Yield what other inference servers say of themselves, labelled by target and engine."""
+    """Yield what other inference servers report, labelled by target and engine."""
     known = [
         ({"target": name, "engine": scrape.gauges.engine}, _upstream_facts(scrape))
         for name, scrape in scrapes.items()
@@ -137,13 +137,13 @@ def upstream_families(scrapes: Mapping[str, Scrape]) -> Iterator[Family]:
     yield Family(
         "tollkeeper_upstream_metrics_reachable",
         "gauge",
-        "Whether a target's metrics_url answered with a page at the last try.",
+        "Whether a target's metrics_url answered at the last attempt.",
         [({"target": name}, int(scrape.is_reached)) for name, scrape in scrapes.items()],
     )
     yield Family(
         "tollkeeper_upstream_metrics_readable",
         "gauge",
-        "Whether that page was one of a known inference server.",
+        "Whether the page at metrics_url is in a known inference server's format.",
         [({"target": name}, int(scrape.gauges is not None)) for name, scrape in scrapes.items() if scrape.is_reached],
     )
     yield from _families("tollkeeper_upstream_", _UPSTREAM, known)

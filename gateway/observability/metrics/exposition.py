@@ -1,7 +1,7 @@
-"""Our counts as `prometheus_client` metrics, written by it in Prometheus' text format (version 0.0.4).
+"""Our counts as `prometheus_client` metrics, rendered by it in Prometheus' text format (version 0.0.4).
 
-Its own counters are not used: they would stand beside ours, behind a lock and a lookup by labels for every number of
-every request. Its metrics are made when the page is asked for, a few lines at a time.
+Its own counters are not used: they would duplicate ours, with a lock and a lookup by labels for every number of every
+request. Its metrics are created when the page is requested, a few lines at a time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ Sample: TypeAlias = tuple[Labels, int | float | Histogram]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: its name, what it is, and a sample for each set of labels. No two may have the same labels."""
+    """One metric: its name, type and help, and a sample for each set of labels. Label sets are unique."""
 
     name: str
     kind: Kind
@@ -51,7 +51,7 @@ class _Piece(Metric, Collector):
 
 
 def render(families: Iterable[Family]) -> Iterator[bytes]:
-    """Yield the page in pieces of at most 50 lines. Each series is read at one moment. Empty metrics are left out."""
+    """Yield the page in pieces of at most 50 lines. Each series is read at one time. Empty metrics are omitted."""
     for family in families:
         lines, ahead = _lines(family), 0
         piece = _Piece(family.name.removesuffix("_total"), family.help, family.kind)

@@ -1,4 +1,4 @@
-"""Measure the event loop's lag: the delay that one request's computation causes for others."""
+"""Measures the event loop's lag: the delay that one request's computation causes for others."""
 
 import asyncio
 from typing import Final

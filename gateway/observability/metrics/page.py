@@ -1,4 +1,4 @@
-"""Everything that `GET /metrics` shows, gathered from those who keep it, in steps that hold nobody up."""
+"""Everything that `GET /metrics` shows, collected from its sources in short steps that do not block the event loop."""
 
 import asyncio
 import platform
@@ -44,7 +44,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 class BudgetCounter(Protocol):
-    """What is asked of a budget's counter."""
+    """The part of a budget's counter that this page uses."""
 
     @property
     def rule(self) -> Rule: ...
@@ -52,7 +52,7 @@ class BudgetCounter(Protocol):
 
 
 class Counters(Protocol):
-    """What is asked of the store of counters."""
+    """The part of the counter store that this page uses."""
 
     def status(self) -> dict[str, object]: ...
     def budgets(self) -> Iterable[BudgetCounter]: ...
@@ -60,7 +60,7 @@ class Counters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Who keeps the numbers."""
+    """The sources of the numbers."""
 
     gateway: str
     clock: Clock
@@ -87,7 +87,7 @@ class Sources:
 
 
 class MetricsPage:
-    """Renders the page. `max_budgets` is how many budgets are shown, those most used."""
+    """Renders the page. `max_budgets` is how many budgets are shown, the most used ones."""
 
     def __init__(self, sources: Sources, max_budgets: int) -> None:
         self._sources = sources
@@ -100,7 +100,7 @@ class MetricsPage:
         }
 
     async def rendered(self) -> bytes:
-        """Return the page in Prometheus' text format. Every series is read at one moment, not all at the same."""
+        """Return the page in Prometheus' text format. Each series is read at one time, not all at the same."""
         budgets = await self._most_used_budgets()
         pieces: list[bytes] = []
         waiting = 0
@@ -115,24 +115,26 @@ class MetricsPage:
 
     def _families(self, budgets: list[Sample]) -> Iterator[Family]:
         sources = self._sources
-        yield Family("tollkeeper_build_info", "gauge", "What runs here; always 1.", [(self._build, 1)])
+        yield Family("tollkeeper_build_info", "gauge", "Version information; always 1.", [(self._build, 1)])
         yield from request_families(sources.requests)
-        yield gauge("tollkeeper_requests_in_flight", "Requests admitted and not settled.", sources.admission.in_flight)
+        yield gauge(
+            "tollkeeper_requests_in_flight", "Admitted requests that are not settled yet.", sources.admission.in_flight
+        )
         yield gauge(
             "tollkeeper_reservations_in_flight",
             "Requests with a reservation of a limit or budget.",
             sources.open_grants(),
         )
         batches = sources.batches()
-        yield gauge("tollkeeper_batches_in_progress", "Batches that this gateway works off.", batches.batches)
-        yield gauge("tollkeeper_batch_lines_in_flight", "Lines of these being served.", batches.serving)
-        yield gauge("tollkeeper_batch_lines_waiting", "Lines of these without an outcome.", batches.waiting)
+        yield gauge("tollkeeper_batches_in_progress", "Batches that this gateway processes.", batches.batches)
+        yield gauge("tollkeeper_batch_lines_in_flight", "Lines of these batches in progress.", batches.serving)
+        yield gauge("tollkeeper_batch_lines_waiting", "Lines of these batches without a result.", batches.waiting)
         yield from self._queue_families()
         yield from self._counter_families()
         yield Family(
             "tollkeeper_budget_used_ratio",
             "gauge",
-            "Part of a budget that is spent or reserved in its period: of its fullest counter. Most used budgets only.",
+            "Share of a budget that is spent or reserved in its period: its most used counter. Most used budgets only.",
             budgets,
         )
         yield from self._record_families()
@@ -141,7 +143,7 @@ class MetricsPage:
         yield Family(
             "tollkeeper_process_up",
             "gauge",
-            "Whether another process of the installation answers; no sample before it first did.",
+            "Whether another process of the installation answers; no sample before its first answer.",
             [
                 ({"process": name}, int(state == "up"))
                 for name, state in sources.processes().items()
@@ -167,13 +169,13 @@ class MetricsPage:
         yield Family(
             "tollkeeper_event_loop_lag_seconds",
             "histogram",
-            "By how much the event loop was late, measured four times a second.",
+            "Delay of the event loop in seconds, measured four times a second.",
             [({}, sources.loop_lag.histogram)],
         )
         yield gauge("tollkeeper_connections", "Open connections of clients.", sources.connection_count())
 
     async def _most_used_budgets(self) -> list[Sample]:
-        """Return the budgets that are used most. One with a counter for each subject shows the fullest, unnamed."""
+        """Return the most used budgets. A budget with a counter per subject shows the most used one, unnamed."""
         if not self._max_budgets:
             return []
         ratios: dict[str, float] = {}
@@ -201,13 +203,13 @@ class MetricsPage:
         yield Family(
             "tollkeeper_queue_in_flight",
             "gauge",
-            "Requests that a pool with a queue is working on.",
+            "Requests in progress at a pool with a queue.",
             [({"pool": queue.pool}, queue.fair.load.in_flight) for queue in queues],
         )
         yield Family(
             "tollkeeper_queue_shed_total",
             "counter",
-            "Requests that a queue gave up, by class: it was full, or they had waited too long.",
+            "Requests shed by a queue, by class: it was full, or they had waited too long.",
             [
                 ({"pool": queue.pool, "class": priority}, count)
                 for queue in queues
@@ -218,13 +220,18 @@ class MetricsPage:
     def _counter_families(self) -> Iterator[Family]:
         yield gauge(
             "tollkeeper_clock_set_seconds",
-            "By how much the machine's clock was set since the gateway started; limits and budgets do not follow.",
+            "Seconds by which the machine's clock was set since the gateway started; limits and budgets ignore it.",
             round(self._sources.clock.set_seconds(), 3),
         )
         status = self._sources.counters.status()
         where = {"store": str(status["kind"])}
         reachable = int(bool(status.get("reachable", True)))
-        yield Family("tollkeeper_counters_reachable", "gauge", "Whether counters answer.", [(where, reachable)])
+        yield Family(
+            "tollkeeper_counters_reachable",
+            "gauge",
+            "Whether the counters of limits and budgets are reachable.",
+            [(where, reachable)],
+        )
         yield gauge("tollkeeper_counters", "Counters of limits and budgets.", _number(status.get("counters")))
         if "round_trips" in status:
             yield counter(
@@ -238,7 +245,7 @@ class MetricsPage:
             used_up = status.get("leases_used_up")
             yield gauge(
                 "tollkeeper_budget_leases_used_up",
-                "Hard budgets in use that refuse requests because Redis is away and their lease is used up.",
+                "Hard budgets in use that refuse requests because Redis is unreachable and their lease is used up.",
                 len(used_up) if isinstance(used_up, list) else 0,
             )
 
@@ -257,22 +264,24 @@ class MetricsPage:
         )
         yield counter(
             "tollkeeper_unauthenticated_requests_total",
-            "Requests whose caller proved nothing; they are not recorded.",
+            "Requests without valid authentication; they are not recorded.",
             recorder.unauthenticated_requests,
         )
         content = recorder.content
         if content is not None:
-            yield counter("tollkeeper_content_kept_total", "Exchanges whose content was kept, redacted.", content.kept)
+            yield counter("tollkeeper_content_kept_total", "Requests whose content was stored, redacted.", content.kept)
             yield counter(
                 "tollkeeper_content_dropped_total",
-                "Exchanges whose content was to be kept and was dropped: too many waited, or the journal had no room.",
+                "Requests whose content was dropped instead of stored: too many waited, or the journal was full.",
                 content.dropped,
             )
-        yield gauge("tollkeeper_journal_bytes", "Bytes of records not yet with a collector.", journal.pending_bytes)
-        yield gauge("tollkeeper_journal_max_bytes", "Where admission stops.", journal.max_bytes)
+        yield gauge(
+            "tollkeeper_journal_bytes", "Bytes of records not yet acknowledged by a collector.", journal.pending_bytes
+        )
+        yield gauge("tollkeeper_journal_max_bytes", "Size in bytes at which admission stops.", journal.max_bytes)
         yield counter(
             "tollkeeper_journal_corrupt_entries_total",
-            "Stretches of the journal that could not be read.",
+            "Unreadable sections of the journal.",
             journal.corrupt_entries,
         )
         yield gauge(
@@ -287,13 +296,19 @@ class MetricsPage:
             return
         yield gauge(
             "tollkeeper_shipping_lag_seconds",
-            "Age of the oldest record not yet with the collector.",
+            "Age of the oldest record not yet acknowledged by the collector, in seconds.",
             self._lag_seconds(),
         )
-        yield counter("tollkeeper_shipped_records_total", "Records the collector has.", shipper.shipped_records)
+        yield counter(
+            "tollkeeper_shipped_records_total", "Records acknowledged by the collector.", shipper.shipped_records
+        )
         unanswered = shipper.failures_in_a_row > 0 or shipper.is_unanswered
-        yield gauge("tollkeeper_collector_reachable", "Whether the collector takes records.", int(not unanswered))
-        yield gauge("tollkeeper_shipping_failures", "Failures since a batch last arrived.", shipper.failures_in_a_row)
+        yield gauge("tollkeeper_collector_reachable", "Whether the collector accepts records.", int(not unanswered))
+        yield gauge(
+            "tollkeeper_shipping_failures",
+            "Failed attempts since the last acknowledged batch.",
+            shipper.failures_in_a_row,
+        )
         yield counter(
             "tollkeeper_dead_letter_records_total",
             "Records set aside because the collector refuses them.",
@@ -312,7 +327,7 @@ class MetricsPage:
         yield Family(
             "tollkeeper_engine_host_state",
             "gauge",
-            "Engine hosts by state: 1 for the one a host is in.",
+            "Engine hosts by state: 1 for the current state.",
             [
                 ({"host": name, "state": state}, int(host.state == state))
                 for name, host in hosts

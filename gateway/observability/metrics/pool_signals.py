@@ -24,13 +24,13 @@ _SIGNALS: Final = {
 
 
 class FirstTokenTimes:
-    """How long requests took until their first token within the last minute, by target, of servers' own sums."""
+    """Times to first token within the last minute, by target, from servers' own sums."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, _Stages]]] = {}
 
     def note(self, scrapes: Mapping[str, Scrape], at_seconds: float) -> None:
-        """Record what servers said at a time on a monotonic clock. One that started again is looked at from then on."""
+        """Record what servers reported at a time on a monotonic clock. A restarted one counts from then on."""
         for gone in self._seen.keys() - scrapes.keys():
             del self._seen[gone]
         for name, scrape in scrapes.items():
@@ -44,7 +44,9 @@ class FirstTokenTimes:
                 seen.popleft()
 
     def mean(self, target: str) -> tuple[float, int] | None:
-        """Return the mean in seconds and of how many requests it is; `None` if there was none, or it is not said."""
+        """Return the mean in seconds and the number of requests; `None` if there were none, or the server does not
+        report it.
+        """
         seen = self._seen.get(target)
         if not seen or not seen[-1][1]:
             return None
@@ -55,7 +57,7 @@ class FirstTokenTimes:
 
 
 def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_tokens: FirstTokenTimes) -> Iterator[Family]:
-    """Yield each pool's signals, over its servers that answer. What none of them says has no sample."""
+    """Yield each pool's signals, over its servers that answer. Unreported values have no sample."""
     samples: dict[str, list[Sample]] = {name: [] for name in _SIGNALS}
     for pool in snapshot.pools.values():
         gauges = {

@@ -1,8 +1,8 @@
-"""Requests counted as their records are built: one lookup a request, then plain integers.
+"""Requests counted when their records are built: one lookup per request, then plain integers.
 
-All that is counted of a request stands together, by what the configuration and the gateway itself name: api, provider,
-model, pool, outcome, status. Sums over some of these are made when they are asked for. Nothing that a caller chooses
-(key, user, tag, a model that does not exist) is a label; a tenant is one only where that is switched on, up to a bound.
+Counts are stored together by labels that the configuration and the gateway name: api, provider, model, pool, outcome,
+status. Sums over some of these are computed on request. Values chosen by callers (key, user, tag, a model that does not
+exist) are never labels; a tenant is one only if that is switched on, up to a bound.
 """
 
 from operator import itemgetter
@@ -33,7 +33,7 @@ _REST: Final[SeriesKey] = ("", "", "", "", "", "", 0)
 
 
 class RequestSeries:
-    """What is counted of requests that are alike in all labels. Money is in pico-USD, usage in the order of LEAVES."""
+    """Counts of requests with equal labels. Money is in pico-USD, usage in the order of LEAVES."""
 
     __slots__ = (
         "cost_pico_usd",
@@ -92,7 +92,7 @@ class RequestSeries:
 
 
 class TenantCounts:
-    """What is counted of one tenant, or of all beyond the bound together."""
+    """Counts of one tenant, or of all tenants beyond the bound together."""
 
     __slots__ = ("cost_pico_usd", "requests", "tokens")
 
@@ -219,7 +219,7 @@ def _count_unpriced(series: RequestSeries, cost: Cost, usage: Usage) -> None:
 
 
 def _add(tokens: list[int], usage: Usage) -> None:
-    """Add up tokens by leaf. What nearly all requests have at most is added without a loop: a third of the time."""
+    """Add up tokens by leaf. The most frequent leaves are added without a loop, in a third of the time."""
     counts = astuple(usage)
     if any(_RARE(counts)):
         for place, count in enumerate(counts):

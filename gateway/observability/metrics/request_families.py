@@ -46,7 +46,7 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
     yield Family(
         "tollkeeper_requests_total",
         "counter",
-        "Requests of known callers by what became of them; status is that of the outcome, also of a stream cut later.",
+        "Requests of known callers by outcome; status is that of the outcome, even for a stream that was cut later.",
         _sums(series, ("api", *_BY_MODEL, "outcome", "status"), lambda one: one.requests),
     )
     yield Family(
@@ -64,13 +64,13 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
     yield Family(
         "tollkeeper_tokens_total",
         "counter",
-        "Tokens used, in disjoint leaves: their sum is the total. What no target reported is not among them.",
+        "Tokens used, in disjoint leaves: their sum is the total. Unreported usage is not included.",
         _tokens(series),
     )
     yield Family(
         "tollkeeper_units_total",
         "counter",
-        "Usage that is no tokens: images, milliseconds of sound, characters of speech, requests sold by the request.",
+        "Usage other than tokens: images, milliseconds of audio, characters of speech, requests priced per request.",
         _units(series),
     )
     yield Family(
@@ -90,12 +90,15 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
         sum(one.overdraft_tokens for one in list(series.values())),
     )
     yield Family(
-        "tollkeeper_refusals_total", "counter", "Requests refused before any model, by cause.", _refusals(counts)
+        "tollkeeper_refusals_total",
+        "counter",
+        "Requests refused before a model was called, by cause.",
+        _refusals(counts),
     )
     yield Family(
         "tollkeeper_queue_wait_seconds",
         "histogram",
-        "Wait in a pool's queue, of requests to pools that have one.",
+        "Wait in a pool's queue in seconds, for pools with a queue.",
         [({"pool": pool, "class": priority}, waits) for (pool, priority), waits in list(counts.waits.items())],
     )
     yield from _tenant_families(list(counts.tenants.items()))
@@ -210,7 +213,7 @@ def _tenant_families(tenants: list[tuple[str, TenantCounts]]) -> Iterator[Family
     yield Family(
         "tollkeeper_tenant_requests_total",
         "counter",
-        "Requests by tenant and outcome; tenant is empty for all beyond the number that is set.",
+        "Requests by tenant and outcome; tenant is empty beyond the configured number of tenants.",
         (
             ({"tenant": name, "outcome": outcome}, count)
             for name, found in tenants

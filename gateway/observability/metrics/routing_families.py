@@ -34,7 +34,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_in_flight",
         "gauge",
-        "Requests of this gateway that a replica is working on.",
+        "Requests of this gateway in progress at a replica.",
         [(where, replica["running"]) for where, replica in replicas],
     )
     yield Family(
@@ -46,7 +46,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_suspect",
         "gauge",
-        "Whether a replica is known to be away, or has just failed.",
+        "Whether a replica is unavailable, or has just failed.",
         [(where, int(replica["is_suspect"])) for where, replica in replicas],
     )
     yield Family(
@@ -64,13 +64,13 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_routing_index_blocks",
         "gauge",
-        "Blocks of prompts that a pool's index knows to be, or assumes to be, in a replica's cache.",
+        "Prompt blocks that are, or are assumed to be, in a replica's cache.",
         [({"pool": pool}, fleet["blocks"]) for pool, fleet in pools.items()],
     )
 
 
 def semantic_families(service: SemanticService) -> Iterator[Family]:
-    """Yield the metrics of routes that look at prompts."""
+    """Yield the metrics of semantic routes."""
     yield Family(
         "tollkeeper_semantic_readings_total",
         "counter",
@@ -78,6 +78,6 @@ def semantic_families(service: SemanticService) -> Iterator[Family]:
         [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
     )
     embedder = service.embedder
-    yield gauge("tollkeeper_embedder_ready", "Whether the process that makes vectors answers.", int(embedder.is_ready))
-    yield counter("tollkeeper_embedder_vectors_total", "Vectors of texts that it has made.", embedder.made)
+    yield gauge("tollkeeper_embedder_ready", "Whether the embedder process answers.", int(embedder.is_ready))
+    yield counter("tollkeeper_embedder_vectors_total", "Texts embedded by the embedder.", embedder.made)
     yield counter("tollkeeper_embedder_ends_total", "Unexpected ends of the embedder.", embedder.restarts)

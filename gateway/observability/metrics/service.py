@@ -28,7 +28,7 @@ class MetricsService:
 
     @property
     def on_the_data_plane(self) -> MetricsEndpoint | None:
-        """Return what answers on the data plane's port; `None` if the metrics have their own."""
+        """Return the handler on the data plane's port; `None` if the metrics have their own port."""
         return self._endpoint if self._server is None else None
 
     async def start(self, host: str) -> None:

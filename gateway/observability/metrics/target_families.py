@@ -24,31 +24,31 @@ def target_families(book: HealthBook) -> Iterator[Family]:
     yield Family(
         "tollkeeper_target_ignores_max_tokens",
         "gauge",
-        "Whether a target has made more tokens than max_tokens allowed, and has not honoured it since.",
+        "Whether a target has exceeded max_tokens, and has not honoured it since.",
         [({"pool": one.pool.id, "target": one.id}, int(one.ignores_limit)) for one in targets],
     )
     yield Family(
         "tollkeeper_provider_available",
         "gauge",
-        "Whether a provider with a playbook is called.",
+        "Whether a provider with a playbook is in use: 0 during an outage.",
         [({"provider": name}, int(breaker.is_calm)) for name, breaker in book.providers.items()],
     )
     yield Family(
         "tollkeeper_retry_budget_spent_total",
         "counter",
-        "Additional attempts that a pool's budget has borne.",
+        "Additional attempts charged to a pool's retry budget.",
         [({"pool": pool.id}, pool.budget.spent) for pool in pools],
     )
     yield Family(
         "tollkeeper_retry_budget_refused_total",
         "counter",
-        "Additional attempts that were not made for lack of budget.",
+        "Additional attempts refused by a pool's retry budget.",
         [({"pool": pool.id}, pool.budget.refused) for pool in pools],
     )
     yield Family(
         "tollkeeper_hedges_total",
         "counter",
-        "Requests asked of a second target, by whether that one answered.",
+        "Hedged requests, by whether the second target answered.",
         [
             ({"pool": pool.id, "answered_by": which}, count)
             for pool in pools

@@ -1,4 +1,4 @@
-"""Reads the metrics of inference servers that are not ours, where a target's settings say where: `metrics_url`."""
+"""Reads the metrics of third-party inference servers, at the `metrics_url` in a target's settings."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ class UpstreamMetrics:
 
     @property
     def scrapes(self) -> Mapping[str, Scrape]:
-        """Return what each target's server last said, by the target's id."""
+        """Return each target's last scraped metrics, by the target's id."""
         return {name: scraper.last for name, scraper in self._scrapers.items()} | self._refused
 
     async def run(self) -> None:
@@ -44,7 +44,7 @@ class UpstreamMetrics:
                 await scraper.close()
 
     async def look(self) -> None:
-        """Ask all servers that the configuration of now names, at once."""
+        """Scrape all servers of the current configuration concurrently."""
         snapshot = self._snapshot()
         if snapshot is not self._seen:
             self._seen = snapshot
@@ -53,7 +53,7 @@ class UpstreamMetrics:
         self.first_tokens.note(self.scrapes, time.monotonic())
 
     async def _sync(self, snapshot: Snapshot) -> None:
-        """Keep the scrapers of targets that stay as they are; make and end the others."""
+        """Keep the scrapers of unchanged targets; create and close the others."""
         wanted = {target.id: target for pool in snapshot.pools.values() for target in pool.targets if _url(target)}
         before, self._scrapers, self._refused = self._scrapers, {}, {}
         for name, target in wanted.items():
@@ -76,7 +76,7 @@ def _url(target: TargetSpec) -> str:
 
 
 def _scraper(target: TargetSpec) -> Scraper:
-    """Create a scraper; over TLS with what the target's own `tls` settings say. Raises ConfigurationError."""
+    """Create a scraper; over TLS with the target's own `tls` settings. Raises ConfigurationError."""
     url = _url(target)
     if Origin.parse(url.partition("?")[0]).scheme != "https":
         return Scraper(url)

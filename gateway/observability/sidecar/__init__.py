@@ -1,1 +1,1 @@
-"""The sidecar of somebody else's `vllm serve`: takes what its workers measure, and ships step records."""
+"""The sidecar of a third-party `vllm serve`: receives its workers' measurements, and ships step records."""

@@ -1,4 +1,6 @@
-"""Hears the workers of a vLLM, makes step records of it, and ships them to the collector by way of a journal."""
+"""Receives measurements from the workers of a vLLM, builds step records, and ships them to the collector through a
+journal.
+"""
 
 import asyncio
 import contextlib
@@ -59,12 +61,12 @@ class SidecarService:
             await asyncio.gather(shipping, return_exceptions=True)
 
     def look(self) -> None:
-        """Read what workers have sent, and journal what came of it. What the journal has no room for is counted."""
+        """Read what workers have sent, and write the resulting records to the journal. What does not fit is counted."""
         self.meter.collect()
         self._journal_steps(is_idle=self.meter.is_quiet)
 
     async def stop(self) -> None:
-        """Record what is left, ship what can be shipped, and remove the socket."""
+        """Record the rest, ship what can be shipped, and remove the socket."""
         self.meter.close()
         self._journal_steps(is_idle=False)
         await self._shipper.flush(_FLUSH_SECONDS)

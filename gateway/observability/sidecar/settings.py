@@ -27,7 +27,7 @@ class SidecarSettings(LogSettings):
 
     @property
     def record_key(self) -> bytes:
-        """Return what records are signed with for the collector."""
+        """Return the key that signs records for the collector."""
         return record_key(self.record_signing_key, self.data)
 
     @property

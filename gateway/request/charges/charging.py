@@ -72,10 +72,10 @@ def is_free(attempt: Attempt) -> bool:
 def used_by(life: RequestState, grant: Grant) -> Amounts:
     """Return what a request is to be charged with.
 
-    A request whose attempts were all free, or that was withdrawn from the queue, used nothing. A
-    failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
-    read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
-    with a kept answer is a request, and costs what the policy says.
+    A request whose attempts were all free, or that was withdrawn from the queue, used nothing. A failed one that may be
+    billed is charged its estimate. Reported usage that cannot be read is charged as it was reserved. Work of models
+    that a request has left does not belong to its last model. A request answered from the cache counts as a request,
+    and costs what the policy says.
     """
     if life.teaches_plan and life.cost.total_pico_usd is not None:  # one good answer, of which all is known
         return amounts_of(1, life.tokens_in or 0, life.tokens_out or 0, pico_usd=life.cost.total_pico_usd)

@@ -272,15 +272,15 @@ class KnownCards:
 
     def __init__(self) -> None:
         self._book = _NO_BOOK
-        self._from_ns = self._until_ns = 0  # between these no card begins or ends
+        self._from_ns = self._until_ns = 0  # between these times no card starts or ends
         self._cards: dict[tuple[str, str, str, str, str], AnyCard | None] = {}
 
     def card_for(
         self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str
     ) -> AnyCard | None:
-        """Return the card that held at a moment (Unix nanoseconds), at a service tier; `None` if none did.
+        """Return the card that was valid at a time (Unix nanoseconds) for a service tier; `None` if none was.
 
-        `region` is that of the target that answers.
+        `region` is the region of the target that answers.
         """
         if snapshot.prices is not self._book or not self._from_ns <= at_ns < self._until_ns:
             self._book = snapshot.prices

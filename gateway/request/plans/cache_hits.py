@@ -33,7 +33,8 @@ _ENTRY_BYTES: Final = 1000  # what one takes beside its body
 class Question:
     """What a body asks for, without its messages, and its cache key under one configuration.
 
-    Guardrails and rules that read messages have read these under that configuration, and would decide the same again.
+    Guardrails and rules that read messages have inspected these under that configuration, and would decide the same
+    again.
     """
 
     __slots__ = ("context", "name", "request")
@@ -182,6 +183,6 @@ class CacheHits:
 
 
 def _named(plan: CachePlan, request: ChatRequest, body: bytes) -> Question | None:
-    """Return the request's name among the kept answers; `None` if it has none."""
+    """Return the request's key in the response cache; `None` if it has none."""
     found = fingerprint(body, plan.context, wants_text=False)
     return None if found is None else Question(replace(request, messages=[]), plan.context, found.exact)

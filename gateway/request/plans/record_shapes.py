@@ -98,7 +98,7 @@ _NOTHING: Final[tuple[object, ...]] = ()
 
 
 def packed(value: object) -> msgspec.Raw:
-    """Return a value that many records share, packed once."""
+    """Return a value shared by many records, packed once."""
     return msgspec.Raw(_encoder.encode(value))
 
 
@@ -175,9 +175,9 @@ def since_ns(began_ns: int, at_ns: int | None) -> int | None:
 
 
 def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, ...]:
-    """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
+    """Return a record's fields in order: those of `VARYING`, and between them the common runs.
 
-    The request has a good answer, by its only attempt or from the cache; or it is about to be sent. One tuple, as that
+    The request has a successful answer, by its only attempt or from the cache; or it is about to be sent. One tuple
     takes half as long as `RecordTemplate.pack` of the varying fields alone.
     """
     request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace

@@ -1,4 +1,4 @@
-"""Assemble a streamed answer for a caller that wants it complete: tokens are timed, nothing is sent before the end."""
+"""Assembles a streamed answer for a caller that wants it complete: tokens are timed, nothing is sent before the end."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from gateway.request.clock import Clock
 
 
 class AssemblingSink:
-    """Receives a stream in place of a reply that is sent complete. Call `finish` after a successful answer."""
+    """Receives a stream for a reply that is sent complete. Call `finish` after a successful answer."""
 
     def __init__(self, reply: Sink, progress: Progress, clock: Clock) -> None:
         self._reply = reply
@@ -36,7 +36,7 @@ class AssemblingSink:
         self._answer.take(data_of(data))
 
     def whole(self, body: bytes) -> None:
-        """Pass on a reply that the target sent complete although a stream was asked for."""
+        """Pass on a reply that the target sent complete although a stream was requested."""
         self._is_passed_on = True
         self._reply.whole(body)
 
@@ -68,11 +68,11 @@ class AssemblingSink:
         self._reply.answered_at(tier)
 
     def media_type(self, name: str) -> None:
-        """Pass on of which type the reply is."""
+        """Pass on the reply's media type."""
         self._reply.media_type(name)
 
     def piece(self, data: bytes) -> None:
-        """Pass a piece on."""
+        """Pass on a piece of the reply's bytes."""
         self._is_passed_on = True
         self._reply.piece(data)
 

@@ -40,7 +40,7 @@ class AttemptMeans:
     health: HealthBook
     random: Callable[[], float]
     sleep: Sleep
-    note_sent: Callable[[RequestState], None] | None = None  # told before each call
+    note_sent: Callable[[RequestState], None] | None = None  # called before each call
 
 
 class AttemptRun:
@@ -66,9 +66,9 @@ class AttemptRun:
         reason: AttemptReason,
         health: TargetHealth,
         clock: Clock,
-        began_ns: int | None = None,  # none: now
+        began_ns: int | None = None,  # `None`: now
         *,
-        is_planned: bool = False,  # nothing of its pool looks at tokens but a stream's
+        is_planned: bool = False,  # no part of the pool uses token times, except those of streams
     ) -> None:
         self._clock = clock
         self.health = health
@@ -108,7 +108,7 @@ class AttemptRun:
         self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
 
     def receiver(self, reply: Sink) -> Sink:
-        """Return what receives the target's answer: the reply, or a sink that assembles a complete answer for it."""
+        """Return the sink for the target's answer: the reply, or one that assembles a complete answer for it."""
         if not self._is_by_stream:
             return reply
         self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
@@ -130,7 +130,7 @@ class AttemptRun:
                 raise
         self._is_whole = True
         result = await self._send(target, call, sink, limits)
-        self.health.refuses_streams = True  # it was the stream indeed
+        self.health.refuses_streams = True  # the stream was the reason
         return result
 
     def deliver(self) -> None:
@@ -179,7 +179,7 @@ class AttemptRun:
 
     def lose(self) -> None:
         """Record that another attempt won the race and the gateway cancelled this one."""
-        self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
+        self.attempt.error = HedgeLost(f"another target answered before {self.attempt.target.id!r}")
 
     def finish(self) -> None:
         """Record how the attempt ended, in the request's state and in the target's health."""
@@ -209,7 +209,7 @@ class AttemptRun:
         elif error is not None and self._verdict is False:
             health.note_failure(now_ns, error)
         elif isinstance(error, HedgeLost):
-            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken longer still
+            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken even longer
 
     @property
     def _verdict(self) -> bool | None:
@@ -234,5 +234,5 @@ class AttemptRun:
 
 
 def is_final(error: TollkeeperError) -> bool:
-    """Return whether no other target can mend it: what this one cannot do another may."""
+    """Return whether no other target can correct an error: what this target cannot do, another may."""
     return not error.retryable and not isinstance(error, UnsupportedParameter)

@@ -12,7 +12,7 @@ from contracts.recording.records import CountMethod
 from contracts.serving.configuration import TargetSpec
 from gateway.routing.health.target_health import TargetHealth
 
-_TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also where the caller wants the answer whole
+_TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also if the caller wants the complete answer
 
 
 def shows_tokens(spec: TargetSpec, request: AnyRequest) -> bool:
@@ -37,8 +37,8 @@ class AttemptSink:
     def __init__(self, sink: Sink, on_output: Callable[[], None]) -> None:
         self._sink = sink
         self._on_output: Callable[[], None] | None = on_output
-        self.is_paused = False  # by a client that is slow to read
-        self.pauses = 0  # begun so far
+        self.is_paused = False  # by a client that reads slowly
+        self.pauses = 0  # started so far
 
     @property
     def has_output(self) -> bool:
@@ -46,29 +46,29 @@ class AttemptSink:
         return self._on_output is None
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Pass an event on."""
+        """Pass on an event."""
         if any([delta.tokens for delta in deltas]):
             self._note_output()
         self._sink.event(data, deltas, is_usage_only=is_usage_only)
 
     def delta(self, delta: Delta) -> None:
-        """Pass a piece on."""
+        """Pass on a delta."""
         if delta.tokens:
             self._note_output()
         self._sink.delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Pass a whole reply on."""
+        """Pass on a complete reply."""
         self._note_output()
         self._sink.whole(body)
 
     def vectors(self, vectors: Vectors) -> None:
-        """Pass embeddings on."""
+        """Pass on embeddings."""
         self._note_output()
         self._sink.vectors(vectors)
 
     def scores(self, scores: list[float]) -> None:
-        """Pass scores on."""
+        """Pass on scores."""
         self._note_output()
         self._sink.scores(scores)
 
@@ -77,7 +77,7 @@ class AttemptSink:
         self._sink.native()
 
     def served(self, model: str, version: str) -> None:
-        """Pass on what answers."""
+        """Pass on which model answers."""
         self._sink.served(model, version)
 
     def answered_at(self, tier: str) -> None:
@@ -85,20 +85,20 @@ class AttemptSink:
         self._sink.answered_at(tier)
 
     def media_type(self, name: str) -> None:
-        """Pass on of which type the reply is."""
+        """Pass on the reply's media type."""
         self._sink.media_type(name)
 
     def piece(self, data: bytes) -> None:
-        """Pass a piece on."""
+        """Pass on a piece of the reply's bytes."""
         self._note_output()
         self._sink.piece(data)
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Pass on what is known of the usage."""
+        """Pass on the usage that is known so far."""
         self._sink.report(usage, count_method)
 
     def account(self, result: Result) -> None:
-        """Pass on the account of a call that raises."""
+        """Pass on the result of a call that raises."""
         self._sink.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Call a request's candidates one after another until one answers, or no further one may be called."""
+"""Calls a request's candidates one after another until one answers, or no further one may be called."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Caller:
         sleep: Sleep = asyncio.sleep,
         note_sent: Callable[[RequestState], None] | None = None,
     ) -> None:
-        """`note_sent` is called with the request before each call of a target."""
+        """Accept the dependencies. `note_sent` is called with the request before each call of a target."""
         self.health = health
         self._clock = clock
         self._means = AttemptMeans(targets, clock, health, health.random, sleep, note_sent)
@@ -42,11 +42,12 @@ class Caller:
         *,
         is_counted: bool = False,
     ) -> None:
-        """Try the candidates until one answers, or one fails in a way that no other can mend: then raise that.
+        """Call the candidates until one answers. Raise the error if no other candidate can correct it.
 
-        Candidates are of one pool, best first; those that are away are left out (TargetsAway where all are). Once the
-        client has seen something, only a target that can continue the answer is a candidate. `begun` is the first one's
-        try without a task, which has failed. `is_counted`: the pool's budgets know of the request already.
+        Candidates belong to one pool, best first; unavailable ones are skipped (TargetsAway if all are). Once the
+        client has received output, only a target that can continue the answer is a candidate. `begun` is the first
+        candidate's attempt, made without a task, which has failed. `is_counted`: the pool's budgets have counted the
+        request already.
         """
         pool = self.health.pool(candidates[0].pool)
         if not is_counted:
@@ -68,14 +69,14 @@ class Caller:
             return False
         assert life.model is not None
         if life.rollout is not None and life.arm == "candidate" and life.model.id == life.rollout.candidate:
-            return True  # to the incumbent, which has borne all of it before: no storm comes of that
+            return True  # falls back to the incumbent, which had all the traffic before: this cannot overload it
         return not costs_a_retry(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 
 def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
-    """Add to an error that ends a stream how much of the answer had passed."""
+    """Add to the error that ends a stream how much of the answer had been sent."""
     if isinstance(life.request, MediaRequest):
-        return  # it has no tokens
+        return  # its size is not measured in tokens
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens
     error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

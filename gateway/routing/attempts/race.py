@@ -1,4 +1,4 @@
-"""A hedged call: if the first token is late, a second target is called too, and the first one with output answers."""
+"""Hedged calls: if the first token is late, a second target is called too, and the first one with output answers."""
 
 import asyncio
 import logging
@@ -57,14 +57,14 @@ class Race:
         self._racers: list[Racer] = []
         self._is_decided = asyncio.Event()
         self.winner: Attempt | None = None
-        self._decisive: Attempt | None = None  # whose answer, or whose failure, is the race's
+        self._decisive: Attempt | None = None  # the attempt whose answer or failure counts
         self.asked: list[TargetSpec] = []
 
     async def run(self, first: TargetSpec, reason: AttemptReason, after_seconds: float) -> TollkeeperError | None:
-        """Call `first`, and another `after_seconds` later; return what the answer failed with, `None` if it is good.
+        """Call `first`, and another target `after_seconds` later; return the error, `None` if the answer succeeded.
 
-        However it ends, no call is under way afterwards, and the attempt that decided is the life's last. Raises what a
-        call raised that is no TollkeeperError, where none has answered.
+        Afterwards no call is in progress, and the deciding attempt is the request's last. If no target has answered,
+        raises an exception of a call that is not a TollkeeperError.
         """
         try:
             self._start(first, reason)
@@ -150,9 +150,11 @@ class Race:
 
 
 def _tell_of_bug(racer: Racer) -> None:
-    """Let a bug at a racer that was not needed be seen: its request is answered all the same."""
+    """Log a bug in a racer that was not needed: its request is answered anyway."""
     bug = None if racer.task.cancelled() else racer.task.exception()
     if bug is not None:
         attempt = racer.run.attempt
         attempt.error = GatewayFault()
-        _log.error("a hedged call failed by a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id})
+        _log.error(
+            "a hedged call failed because of a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id}
+        )

@@ -3,14 +3,14 @@
 from typing import Final
 
 _SECOND_NS: Final = 1_000_000_000
-_MOST_SAVED: Final = 100.0  # tries earned by earlier requests: what a quiet hour has saved is no storm's budget
+_MOST_SAVED: Final = 100.0  # attempts earned by earlier requests: savings of a quiet hour must not feed a retry storm
 
 
 class RetryBudget:
     """Tokens that requests earn and additional attempts spend (Finagle's RetryBudget, gRPC A6's retry throttling).
 
-    In any span of time at most `share` of its requests, `per_second` tries for each second begun, and what was saved
-    before (100 tries) are granted.
+    In any period it grants at most `share` of the requests, `per_second` attempts for each started second, and what was
+    saved before (100 attempts).
     """
 
     __slots__ = ("_saved", "_seen", "_since_ns", "_spare", "per_second", "refused", "requests", "share", "spent")
@@ -18,7 +18,7 @@ class RetryBudget:
     def __init__(self, share: float, per_second: float) -> None:
         self.share = share
         self.per_second = per_second
-        self.requests = 0  # raised by whoever serves one
+        self.requests = 0  # raised by the caller that serves a request
         self.spent = 0
         self.refused = 0
         self._seen = 0

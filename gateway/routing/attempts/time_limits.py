@@ -17,7 +17,7 @@ from gateway.routing.attempts.attempt_sink import AttemptSink, shows_tokens
 
 
 class TimeLimits:
-    """The time limits of one request. `left_seconds` is what is left of the total; `None`: there is no total limit."""
+    """The time limits of one request. `left_seconds` is the rest of the total time; `None`: there is no total limit."""
 
     def __init__(self, policy: FailurePolicy, left_seconds: float | None) -> None:
         self._policy = policy
@@ -26,7 +26,7 @@ class TimeLimits:
     async def call(self, target: Target, call: ModelCall, sink: Sink, progress: Progress) -> Result:
         """Call a target. Raise UpstreamTimeout if a limit is exceeded, else what the call raises."""
         loop = asyncio.get_running_loop()
-        why = f"in total, the pool's total_seconds of {self._policy.total_seconds} for all tries"
+        why = f"in total: the pool's total_seconds for all attempts is {self._policy.total_seconds}"
         paced = AttemptSink(sink, lambda: None)
         timers: list[RunningTimer] = []
         ends_at = self._ends_at
@@ -42,7 +42,7 @@ class TimeLimits:
                 if shows_tokens(target.spec, call.request):
                     self._watch(paced, progress, expire, timers)
                 elif (whole := self._policy.whole_answer_seconds) is not None:
-                    why_whole = f"to its whole answer, the pool's whole_answer_seconds of {whole}"
+                    why_whole = f"for its complete answer: the pool's whole_answer_seconds is {whole}"
                     timers.append(RunningTimer(whole, partial(expire, why_whole)))
                 return await target.call(call, paced)
         except TimeoutError as error:
@@ -60,7 +60,7 @@ class TimeLimits:
 
         def look_for_first() -> None:
             if not sink.has_output:
-                expire(f"to its first token, the pool's first_token_seconds of {first}")
+                expire(f"for its first token: the pool's first_token_seconds is {first}")
 
         def look_for_more(seen: tuple[int, int] | None) -> None:
             assert between is not None
@@ -68,7 +68,7 @@ class TimeLimits:
             # While a slow client holds the target back no token can come: that counts from the look after.
             now = None if at is None or sink.is_paused else (at, sink.pauses)
             if now is not None and now == seen:
-                expire(f"between two tokens, the pool's between_tokens_seconds of {between}")
+                expire(f"between two tokens: the pool's between_tokens_seconds is {between}")
             else:
                 timers[-1] = RunningTimer(between, partial(look_for_more, now))
 

@@ -34,8 +34,8 @@ from gateway.routing.health.pool_health import PoolHealth
 _log = logging.getLogger(__name__)
 
 _SECOND_NS: Final = 1_000_000_000
-_LEAST_TIMES: Final = 20  # first tokens seen, before their quantile says when one is late
-# What says that a target has more to do than it can: the next one is asked at the pool's expense.
+_LEAST_TIMES: Final = 20  # number of first tokens seen before their quantile defines "late"
+# Errors of an overloaded target: calling the next one costs the pool's retry budget.
 _OVERLOADED: Final = (UpstreamTimeout, UpstreamOverloaded)
 
 
@@ -63,7 +63,7 @@ class Trial:
         self._limits = TimeLimits(pool.policy, self._left_seconds()) if pool.policy.is_timed else None
 
     async def run(self, candidates: Sequence[TargetSpec]) -> None:
-        """Try the candidates, and all again as often as the pool's retry policy allows. Raise the last error."""
+        """Try all candidates, and repeat that as often as the pool's retry policy allows. Raise the last error."""
         for number in range(self._pool.policy.retries + 1):
             if number and not await self._pause(candidates, number):
                 break
@@ -76,7 +76,7 @@ class Trial:
 
     async def _go_through(self, candidates: Sequence[TargetSpec], *, is_again: bool) -> bool:
         """Try each candidate that may be called; return whether one answered. Raise an error that no other target can
-        mend.
+        correct.
         """
         call, was_tried = self._call, False
         raced: list[TargetSpec] = []
@@ -141,10 +141,10 @@ class Trial:
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
         """Store an error, and what another target needs to continue the answer. Raise an error that no other target can
-        mend.
+        correct.
         """
         is_refused = isinstance(error, UnsupportedParameter)
-        is_minor = is_final(error) or isinstance(error, EngineUnavailable | HostLost)  # a host's change is logged once
+        is_minor = is_final(error) or isinstance(error, EngineUnavailable | HostLost)  # a host's state is logged once
         _log.log(
             logging.DEBUG if is_refused else logging.INFO if is_minor else logging.WARNING,
             "target failed",
@@ -223,10 +223,10 @@ class Trial:
         return max(total - (self._means.clock.monotonic_ns() - since_ns) / _SECOND_NS, 0.0)
 
     async def _pause(self, candidates: Sequence[TargetSpec], number: int) -> bool:
-        """Wait before everything is tried again; return whether that is worth while.
+        """Wait before everything is tried again; return whether a further attempt makes sense.
 
-        At random up to the policy's backoff ("full jitter", AWS Architecture Blog, March 2015), on top of the shortest
-        time for which the candidates have asked to be left alone.
+        The pause is random up to the policy's backoff ("full jitter", AWS Architecture Blog, March 2015), in addition
+        to the shortest pause that the candidates asked for.
         """
         policy, now_ns = self._pool.policy, self._means.clock.monotonic_ns()
         told_ns = min([self._means.health.of(spec).wait_ns(now_ns) for spec in candidates])
@@ -252,9 +252,9 @@ class Trial:
 
 
 def costs_a_retry(error: TollkeeperError) -> bool:
-    """Return whether another try after this error may add to an overload, so that the pool's budget has to bear it.
+    """Return whether an attempt after this error may add to an overload, so that it costs the pool's retry budget.
 
-    One that was refused a connection or a place, or has lost its connection, is a request that others have to serve
-    anyway; and a target that limits our rate is left to rest.
+    After a refused or lost connection, the request needs another target anyway; and a target that limits our rate gets
+    a pause.
     """
     return isinstance(error, _OVERLOADED) or type(error) is UpstreamError

@@ -22,11 +22,11 @@ LegT = TypeVar("LegT", bound=_Leg)
 def turns(
     candidates: Sequence[TargetSpec], book: HealthBook, clock: Callable[[], int], *, is_begun: bool
 ) -> Iterator[TargetSpec]:
-    """Yield the candidates that may be called, in the order to call them. `is_begun`: the first is in progress already.
+    """Yield the candidates that may be called, in order. `is_begun`: the first is in progress already.
 
-    They come as they are if nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
-    others' requests, is left out. Where all are away, the pool's policy says whether they are called all the same.
-    `clock` gives monotonic nanoseconds.
+    Without failures their order is unchanged. Each is checked when its turn comes: one that has failed meanwhile, for
+    any request, is skipped. If all are unavailable, the pool's policy decides whether they are called anyway. `clock`
+    returns monotonic nanoseconds.
     """
     first = candidates[0]
     rest: Sequence[TargetSpec] = candidates
@@ -58,7 +58,7 @@ def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) ->
 def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
     """Return the chain with those models last whose targets all have open circuits or asked for a pause.
 
-    If the first model is moved because its provider is down, the provider's playbook decides which comes next.
+    If the first model is moved because its provider is down, the provider's playbook decides which one comes next.
     """
     there = [leg for leg in legs if _is_there(leg.pool, book, now_ns)]
     if len(there) == len(legs):
@@ -78,7 +78,7 @@ def _is_there(pool: PoolSpec, book: HealthBook, now_ns: int) -> bool:
 
 
 def _meanwhile(provider: str, book: HealthBook) -> dict[str, int]:
-    """Return each provider's place among the replacements of a provider that is down; empty if it is not down."""
+    """Return each provider's rank among the replacements of a provider that is down; empty if it is not down."""
     breaker = book.providers.get(provider)
     if breaker is None or breaker.is_calm:
         return {}

@@ -30,7 +30,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class DrillPlan:
-    """What is played: `provider` fails for `outage_seconds`, while every name is asked the given number of times a
+    """What is simulated: `provider` fails for `outage_seconds`, while each name gets the given number of requests per
     second.
     """
 
@@ -44,15 +44,15 @@ class DrillPlan:
     def __post_init__(self) -> None:
         for name in ("outage_seconds", "after_seconds", "requests_per_second"):
             if not 0 < getattr(self, name) <= 3600:
-                raise ConfigurationError(f"drill: {name} is {getattr(self, name)}; give more than 0, at most 3600")
+                raise ConfigurationError(f"drill: {name} is {getattr(self, name)}; use more than 0 and at most 3600")
 
 
 @dataclass(slots=True)
 class NameReport:
-    """How the requests for one name fared. Counts are of those that arrived during the outage."""
+    """The results of the requests for one name. Counts include the requests that arrived during the outage."""
 
     name: str
-    has_others: bool  # targets of another provider
+    has_others: bool  # it has targets of another provider
     requests: int = 0
     failed: int = 0
     worst_seconds: float = 0.0
@@ -62,17 +62,17 @@ class NameReport:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """What came of a drill. Seconds count from the outage's beginning, or its end; `None`: it did not come to that."""
+    """The result of a drill. Seconds count from the start or the end of the outage; `None`: it did not happen."""
 
     plan: DrillPlan
     names: list[NameReport]
-    calls_met: int  # that the outage made fail
-    left_alone_after_seconds: float | None  # all of the provider's targets
+    calls_met: int  # that failed because of the outage
+    left_alone_after_seconds: float | None  # until all of the provider's targets had open circuits
     back_after_seconds: float | None
 
     @property
     def is_passed(self) -> bool:
-        """Return whether some names can be answered by others, none of these lost a request, and all came back."""
+        """Return whether other providers can answer for some names, none of these lost a request, and all recovered."""
         served = [report for report in self.names if report.has_others]
         lost = any(report.failed or report.failed_afterwards for report in served)
         return bool(served) and not lost and self.back_after_seconds is not None
@@ -85,7 +85,7 @@ class _Leg:
 
 
 async def play(snapshot: Snapshot, plan: DrillPlan) -> DrillReport:
-    """Play an outage through, on a loop in virtual time. Raises ConfigurationError if nobody is of the provider."""
+    """Simulate an outage in virtual time. Raises ConfigurationError if no target belongs to the provider."""
     return await _Drill(snapshot, plan).play()
 
 
@@ -127,7 +127,7 @@ class _Drill:
         return DrillReport(self._plan, list(reports.values()), self._met, left, back)
 
     async def _ask_on(self, name: str, legs: Sequence[_Leg], report: NameReport) -> None:
-        """Ask for a name from beginning to end, at an even pace."""
+        """Send requests for a name from start to end, at an even rate."""
         ends = self._outage.until_seconds + self._plan.after_seconds
         tasks = []
         while self._loop.time() < ends:
@@ -171,7 +171,7 @@ class _Drill:
         return [*targets[first:], *targets[:first]]
 
     async def _watch(self) -> tuple[float | None, float | None]:
-        """Return when all targets of the provider were left alone, and when none was any more."""
+        """Return when all targets of the provider had open circuits, and when none had any more."""
         left: float | None = None
         back: float | None = None
         ends = self._outage.until_seconds + self._plan.after_seconds
@@ -208,7 +208,7 @@ class _Drill:
 
 
 def _ways(snapshot: Snapshot) -> Mapping[str, Sequence[_Leg]]:
-    """Return the models of every name; conditions of routes are assumed to hold."""
+    """Return the models of every name; all conditions of routes are assumed to be met."""
     plans = RoutePlans()
     models = {model.id: [_Leg(model, snapshot.pools[model.pool])] for model in snapshot.models.values()}
     routes = {route.id: list(_legs(plans.plan_for(route, snapshot))) for route in snapshot.routes.values()}

@@ -1,4 +1,4 @@
-"""A chat that nobody has sent and no dispatcher leads: what drills and benches ask for."""
+"""A chat request without a client and a dispatcher, for drills and benchmarks."""
 
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
@@ -8,6 +8,6 @@ from gateway.request.request_state import RequestState
 
 
 def standalone_chat(body: bytes, started_at_ns: int, began_ns: int, snapshot: Snapshot) -> RequestState:
-    """Return the state of a chat under a new id. The times are Unix and monotonic nanoseconds."""
+    """Return the state of a chat with a new id. The times are Unix and monotonic nanoseconds."""
     made, exchange = uuid7(started_at_ns), LineExchange(CHAT.paths[0], body, {})
     return RequestState(None, exchange, CHAT, made.bytes, str(made), started_at_ns, began_ns, snapshot)

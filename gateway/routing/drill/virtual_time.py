@@ -1,4 +1,4 @@
-"""An event loop whose time passes at once: a sleep of an hour takes no time, and everything comes in its order."""
+"""An event loop in virtual time: a sleep of an hour returns at once, and all events happen in order."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class _Clock(selectors.SelectSelector):
-    """Moves its time on by what it is asked to wait."""
+    """Advances its time by the requested wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,25 +19,25 @@ class _Clock(selectors.SelectSelector):
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise RuntimeError("everything waits for something that no clock brings")
+                raise RuntimeError("deadlock: no pending timer can wake any task")
             self.now += max(timeout, 0.0)
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop under its own time, which begins at 0."""
+    """An event loop with its own time, which starts at 0."""
 
     def __init__(self) -> None:
         self._virtual = _Clock()
         super().__init__(self._virtual)
 
     def time(self) -> float:
-        """Return the seconds that have passed in it."""
+        """Return the seconds that have passed on this loop."""
         return self._virtual.now
 
 
 def run_at_once(coroutine: Coroutine[None, None, T]) -> T:
-    """Run a coroutine to its end in virtual time. Not within a running loop."""
+    """Run a coroutine to its end in virtual time. Must not be called within a running loop."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(coroutine)

@@ -1,4 +1,4 @@
-"""The far side of a drill: targets that all answer, until one provider's do not for a while."""
+"""The targets of a drill: all of them answer, except one provider's during the outage."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,13 +24,13 @@ FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 _ANSWER_SECONDS: Final = 0.5
 _ERROR_SECONDS: Final = 0.05
 _RETRY_AFTER_SECONDS: Final = 5.0
-_TIMED: Final = ("openai_http", "litellm")  # kinds with timeouts of their own
+_TIMED: Final = ("openai_http", "litellm")  # kinds with their own timeouts
 _USED: Final = Usage(input_text=1, output_text=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A provider that fails in one way from one moment to another (seconds)."""
+    """A provider that fails in one way during a period (seconds)."""
 
     provider: str
     fault: Fault
@@ -39,7 +39,7 @@ class Outage:
 
 
 class DrillTarget:
-    """Answers after half a second, unless its provider is out."""
+    """Answers after half a second, unless its provider has an outage."""
 
     def __init__(self, spec: TargetSpec, outage: Outage, met: Callable[[], None]) -> None:
         self.spec = spec
@@ -47,15 +47,15 @@ class DrillTarget:
         self._met = met
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return False: an answer of a drill comes in one piece."""
+        """Return False: an answer in a drill arrives in one piece."""
         return False
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Leave it open."""
+        """Return `None`: the count is unknown."""
         return None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
-        """Answer, or fail as the outage has it."""
+        """Answer, or fail as the outage specifies."""
         outage, now = self._outage, asyncio.get_running_loop().time()
         if provider_of(self.spec) == outage.provider and outage.from_seconds <= now < outage.until_seconds:
             self._met()
@@ -65,7 +65,7 @@ class DrillTarget:
         return Result(usage=_USED, count_method="exact", finish_reason="stop")
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to close."""
 
     async def _fail(self, fault: Fault) -> None:
         name = self.spec.id
@@ -84,20 +84,20 @@ class DrillTarget:
 
 
 def provider_of(spec: TargetSpec) -> str:
-    """Return the provider that a target counts to: where none is named, its kind."""
+    """Return a target's provider; its kind if it names none."""
     return spec.provider or spec.kind
 
 
 def patience_of(spec: TargetSpec) -> float:
-    """Return for how many seconds a target may be silent; one without times of its own for as long as by default."""
+    """Return the seconds without output after which a target times out; the default if it sets none."""
     if spec.kind not in _TIMED:
         return read_timeouts(TargetSpec(spec.id, spec.pool, spec.kind)).first_byte
     return read_timeouts(spec).first_byte
 
 
 def named_fault(name: str) -> Fault:
-    """Return a fault by its name. Raises ConfigurationError."""
+    """Return a fault by its name. Raises ConfigurationError if there is none."""
     for fault in FAULTS:
         if fault == name:
             return fault
-    raise ConfigurationError(f"there is no fault {name!r}; known: {', '.join(FAULTS)}")
+    raise ConfigurationError(f"fault {name!r} is unknown; known: {', '.join(FAULTS)}")

@@ -1,1 +1,1 @@
-"""Health of targets: circuit breakers, latencies, and what gateways share of them."""
+"""Health of targets: circuit breakers, latencies, and what gateways share about them."""

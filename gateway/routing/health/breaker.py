@@ -1,6 +1,6 @@
-"""Whether something that fails may be called: closed as long as it is well, open for a pause, half open for a probe.
+"""Circuit breakers: closed while calls succeed, open for a pause after failures, half-open for a probe.
 
-A target has one, and a provider with a playbook has one for all of its targets.
+Each target has one; a provider with a playbook has one for all of its targets.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import Final, Literal
 from contracts.serving.failures import BreakerPolicy
 
 _SECOND_NS: Final = 1_000_000_000
-_JITTER: Final = 0.2  # of a pause: gateways that saw the same failure must not all probe at once
-_MOST_LOST: Final = 3  # probes in a row: each has kept a request waiting for another target's answer
+_JITTER: Final = 0.2  # relative: gateways that saw the same failure must not all probe at once
+_MOST_LOST: Final = 3  # probes in a row: each made a request wait for another target's answer
 
 State = Literal["closed", "open", "half_open", "recovering"]
 
@@ -20,17 +20,16 @@ class Leave(IntEnum):
     """Whether a call may be made now."""
 
     NO = 0
-    RATHER_NOT = 1  # only if nobody else may be called
-    PROBE = 2  # and its outcome decides
+    RATHER_NOT = 1  # only if no other target may be called
+    PROBE = 2  # its outcome decides
     YES = 3
 
 
 class Breaker:
-    """One breaker. Times are monotonic nanoseconds; `random` gives a number from 0 to 1.
+    """One circuit breaker. Times are monotonic nanoseconds; `random` returns a number from 0 to 1.
 
-    `on_change` is told when it opens, and when it is closed again.
-
-    What a call that was begun in an earlier state ends with changes nothing: only a probe closes it again.
+    `on_change` is called when it opens and when it closes. The outcome of a call that started in an earlier state
+    changes nothing: only a probe closes the breaker.
     """
 
     __slots__ = (
@@ -67,13 +66,13 @@ class Breaker:
         self._random = random
         self._on_change = on_change
         self.state: State = "closed"
-        self.is_calm = True  # closed: one look says that a call may be made
-        self.why = ""  # of the last opening
-        self.until_ns = 0  # when a probe may be made, where it is open
-        self.opened = 0  # times
-        self.successes = 0  # in this window, as the next
+        self.is_calm = True  # closed: a call may be made without further checks
+        self.why = ""  # reason of the last opening
+        self.until_ns = 0  # when a probe may be made, if open
+        self.opened = 0  # number of openings
+        self.successes = 0  # in this window, like the next count
         self.failures_in_a_row = 0
-        self.slow_bar_ns: int | None = None  # a probe that takes longer is not a good one
+        self.slow_bar_ns: int | None = None  # a probe that takes longer has failed
         self._failures = 0
         self._last_successes = 0
         self._last_failures = 0
@@ -86,7 +85,7 @@ class Breaker:
         self._turned_ns = 0
 
     def ask(self, now_ns: int) -> Leave:
-        """Return whether a call may be made now. A probe that is made is begun by `begin_probe`."""
+        """Return whether a call may be made now. If the answer is PROBE, start it with `begin_probe`."""
         if self.is_calm:
             return Leave.YES
         if self.state == "open":
@@ -102,11 +101,11 @@ class Breaker:
         return Leave.YES if self._random() < share else Leave.RATHER_NOT
 
     def wants_probe(self, now_ns: int) -> bool:
-        """Return whether it waits for a probe that nobody has begun."""
+        """Return whether a probe is due and none is in progress."""
         return (self.state == "open" and now_ns >= self.until_ns) or (self.state == "half_open" and not self._probes)
 
     def begin_probe(self) -> None:
-        """Accept the place of the one probe that may be in progress, or begin one before its time."""
+        """Start a probe, the only one in progress or one before it is due."""
         if self.state == "open":
             self.state, self._good_probes = "half_open", 0
         self._probes += 1
@@ -120,9 +119,10 @@ class Breaker:
         is_lost: bool = False,
         why: str = "",
     ) -> None:
-        """Accept a probe's outcome; `None`: it showed nothing, as where its client left.
+        """Record a probe's outcome; `None`: it showed nothing, for example because its client disconnected.
 
-        `is_lost`: another target was asked as well, and was ahead. One such may be chance, several in a row are not.
+        `is_lost`: another target was called too, and was faster. One lost probe may be chance, several in a row are
+        not.
         """
         self._probes -= 1
         if self.state != "half_open":
@@ -130,7 +130,7 @@ class Breaker:
         if is_good is None:
             self._lost_probes += is_lost
             if self._lost_probes >= _MOST_LOST:
-                self.open(now_ns, f"another target was ahead of {self._lost_probes} probes in a row", doubled=True)
+                self.open(now_ns, f"another target answered before {self._lost_probes} probes in a row", doubled=True)
             return
         if is_good and took_ns is not None and self.slow_bar_ns is not None and took_ns > self.slow_bar_ns:
             is_good, why = False, self.why
@@ -149,7 +149,7 @@ class Breaker:
             self._close()
 
     def begin_slowly(self, now_ns: int, seconds: float) -> None:
-        """Let the share of turns grow from nothing to the whole, as after a recovery: the target has just joined."""
+        """Increase the share of requests from zero to all, as after a recovery: the target has just joined."""
         if seconds > 0 and self.state == "closed":
             self._ramp_up(now_ns, seconds)
             self.is_calm, self.why = False, "it joined"
@@ -158,12 +158,12 @@ class Breaker:
         self.state, self._recovered_at_ns, self._ramp_seconds = "recovering", now_ns, seconds
 
     def succeeded(self) -> None:
-        """Accept a success that was no probe."""
+        """Record a success that was not a probe."""
         self.successes += 1
         self.failures_in_a_row = 0
 
     def failed(self, now_ns: int, why: str) -> None:
-        """Accept a failure that was no probe: perhaps one too many."""
+        """Record a failure that was not a probe; it may open the breaker."""
         if self.state in ("open", "half_open"):
             return
         self._failures += 1
@@ -177,7 +177,7 @@ class Breaker:
             self.open(now_ns, f"{failed} of {seen} requests failed, the last {why}")
 
     def open(self, now_ns: int, why: str, *, doubled: bool = False) -> None:
-        """Call nothing for a pause: the first, or one twice as long as the last."""
+        """Allow no calls for a pause: the initial one, or twice the last one."""
         first, longest = self.policy.first_pause_seconds, self.policy.longest_pause_seconds
         seconds = min(2 * self._pause_ns / _SECOND_NS, longest) if doubled and self._pause_ns else first
         self._pause_ns = round(seconds * _SECOND_NS)
@@ -190,12 +190,12 @@ class Breaker:
             self._on_change(self)
 
     def suspect(self, why: str) -> None:
-        """Let the next call be a probe: someone else has had failures."""
+        """Make the next call a probe: another gateway has seen failures."""
         if self.state == "closed":
             self.state, self.is_calm, self.why, self._good_probes = "half_open", False, why, 0
 
     def turn(self, now_ns: int) -> None:
-        """Start the next half of the window where it is time: what is older than the last half counts no more."""
+        """Start the next half of the window if it is due: counts older than the last half are dropped."""
         if now_ns - self._turned_ns < self.policy.window_seconds * _SECOND_NS / 2:
             return
         self._turned_ns = now_ns

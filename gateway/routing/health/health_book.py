@@ -1,4 +1,4 @@
-"""The health of every target, by pool and by provider: kept over reloads, looked through once a second."""
+"""The health of every target, by pool and by provider: kept across reloads, checked once a second."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class HealthBook:
-    """Returns each target's health. `random` gives a number from 0 to 1."""
+    """Holds each target's health. `random` returns a number from 0 to 1."""
 
     def __init__(self, clock: Clock, random: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,13 +30,13 @@ class HealthBook:
         self._targets: dict[tuple[str, str], TargetHealth] = {}
         self._providers: dict[str, Breaker] = {}
         self.playbooks: Mapping[str, Playbook] = {}
-        self._is_synced = False  # from then on only what the snapshot names is in the book
+        self._is_synced = False  # afterwards the book contains only what the snapshot contains
 
     def of(self, spec: TargetSpec) -> TargetHealth:
-        """Return a target's health: the same object as long as the snapshot names it as it is.
+        """Return a target's health: the same object as long as the snapshot contains the unchanged target.
 
-        A request that waited over a reload may ask for one that is gone, or was elsewhere: that has a health of its
-        own, which nobody looks at.
+        A request that waited during a reload may ask for a target that was removed or changed: it gets a separate
+        health that nothing else uses.
         """
         health = self._targets.get((spec.pool, spec.id))
         if health is not None and is_same_place(health.spec, spec):
@@ -45,7 +45,7 @@ class HealthBook:
         return TargetHealth(pool, spec) if self._is_synced else self._added(spec, pool)
 
     def pool(self, name: str) -> PoolHealth:
-        """Return what a pool's targets share; of one that is gone, what nobody looks at."""
+        """Return what a pool's targets share; for a removed pool, an object that nothing else uses."""
         pool = self._pools.get(name)
         if pool is None:
             pool = PoolHealth(name, DEFAULT_FAILURES, self._clock.monotonic_ns())
@@ -103,7 +103,7 @@ class HealthBook:
         return breaker
 
     def _on_provider(self, name: str, breaker: Breaker) -> None:
-        """Let all of a provider's targets know that it is out, or back."""
+        """Notify all of a provider's targets that it is down, or has recovered."""
         self.changes.note(f"provider {name}", breaker)
         now_ns = self._clock.monotonic_ns()
         for health in self._targets.values():
@@ -141,13 +141,13 @@ class HealthBook:
         return sorted(f"{one.pool.id}/{one.id}" for one in self._targets.values() if one.ignores_limit)
 
     async def run(self) -> None:
-        """Look through the book once a second, until cancelled."""
+        """Check all health once a second, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_LOOK_SECONDS))
             self.look()
 
     def look(self) -> None:
-        """Let old counts go, find targets that are much slower than their siblings, and end rests that are over."""
+        """Drop old counts, find targets that are much slower than the others, and end pauses that are over."""
         now_ns = self._clock.monotonic_ns()
         for breaker in self._providers.values():
             breaker.turn(now_ns)
@@ -155,7 +155,7 @@ class HealthBook:
             pool.look(now_ns)
 
     def states(self) -> dict[str, dict[str, object]]:
-        """Return what is away and why, by "pool/target", and "provider NAME" of one that is out as a whole."""
+        """Return what is unavailable and why, by "pool/target", and "provider NAME" for a provider that is down."""
         now_ns = self._clock.monotonic_ns()
         shown: dict[str, dict[str, object]] = {}
         for health in self._targets.values():

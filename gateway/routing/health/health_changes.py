@@ -1,4 +1,4 @@
-"""The last times that targets and providers were left alone, or called again: what a page shows of their past."""
+"""The latest openings and closings of circuits, for the dashboard."""
 
 import logging
 from collections import deque
@@ -9,24 +9,24 @@ from gateway.routing.health.breaker import Breaker
 
 _log = logging.getLogger(__name__)
 
-_MOST: Final = 200  # of this process's life; whoever needs more reads the log
+_MOST: Final = 200  # of this process; the log has all
 _MILLISECOND_NS: Final = 1_000_000
 
 
 class HealthChanges:
-    """Writes changes of breakers to the log, and keeps the last ones. `wall_ns` gives Unix time."""
+    """Logs changes of breakers, and keeps the latest ones. `wall_ns` returns Unix time."""
 
     def __init__(self, wall_ns: Callable[[], int]) -> None:
         self._wall_ns = wall_ns
         self._kept: deque[dict[str, object]] = deque(maxlen=_MOST)
 
     def note(self, name: str, breaker: Breaker) -> None:
-        """Record that a breaker has opened, or is closed again. `name` is "pool/target" or "provider NAME"."""
+        """Record that a breaker has opened or closed. `name` is "pool/target" or "provider NAME"."""
         is_called = breaker.is_calm
         if is_called:
-            _log.info("called again", extra={"target": name})
+            _log.info("circuit closed", extra={"target": name})
         else:
-            _log.warning("left alone for a while", extra={"target": name, "reason": breaker.why})
+            _log.warning("circuit opened", extra={"target": name, "reason": breaker.why})
         self._kept.append(
             {
                 "at_ms": self._wall_ns() // _MILLISECOND_NS,
@@ -37,5 +37,5 @@ class HealthChanges:
         )
 
     def shown(self) -> list[dict[str, object]]:
-        """Return the kept changes, the oldest first. `at_ms` is Unix time in milliseconds."""
+        """Return the kept changes, oldest first. `at_ms` is Unix time in milliseconds."""
         return list(self._kept)

@@ -10,8 +10,8 @@ from gateway.routing.health.target_health import TargetHealth
 
 _SECOND_NS: Final = 1_000_000_000
 _HEDGES_PER_SECOND: Final = 1.0  # beyond the share of a pool's requests
-_MOST_SLOW_SHARE: Final = 0.5  # of a pool may be left alone for being slow
-_WINDOW_SECONDS: Final = 30.0  # if there is no breaker that says
+_MOST_SLOW_SHARE: Final = 0.5  # maximum part of a pool whose circuits may open because it is slow
+_WINDOW_SECONDS: Final = 30.0  # used without a breaker's window
 # Of latencies' exponential histogram:
 _LEAST_NS: Final = 1_000_000  # the first bucket: up to a millisecond
 _GROWTH: Final = math.log(1.1)
@@ -71,16 +71,16 @@ class PoolHealth:
         self.id = name
         self.budget = RetryBudget(policy.retry_share, policy.retries_per_second)
         self.hedging = RetryBudget(0.0, _HEDGES_PER_SECOND)
-        self.firsts = Latencies()  # of first tokens, or of whole answers where tokens do not pass; kept for hedging
+        self.firsts = Latencies()  # times to first token, or to complete answers if tokens are not seen; for hedging
         self.hedges_won = 0
         self.hedges_lost = 0
-        self.is_probe_due = False  # at one of the targets: the next request has to be led there
+        self.is_probe_due = False  # at one of the targets: the next request must go there
         self.targets: dict[str, TargetHealth] = {}
         self._turned_ns = now_ns
         self.adopt(policy)
 
     def adopt(self, policy: FailurePolicy) -> None:
-        """Use another failure policy from now on."""
+        """Apply a new failure policy."""
         self.policy = policy
         self.budget.share, self.budget.per_second = policy.retry_share, policy.retries_per_second
         self.hedging.share = 0.0 if policy.hedge is None else policy.hedge.share

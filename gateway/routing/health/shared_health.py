@@ -14,11 +14,11 @@ from gateway.routing.health.breaker import Breaker
 from gateway.routing.health.health_book import HealthBook
 
 _TURN_SECONDS: Final = 1.0
-_LEAST_MILLISECONDS: Final = 3000  # a note outlives the turns in which the others read it
+_LEAST_MILLISECONDS: Final = 3000  # a report outlives the interval at which the others read it
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """Which gateway has opened a target's or pool's circuit, for how long, and why."""
+    """A report of an open circuit: by which gateway, the number of openings so far, and why."""
 
     gateway: str
     opened: int
@@ -26,16 +26,17 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Board(Protocol):
-    """Where gateways leave and read each other's notes."""
+    """Where gateways write and read each other's reports."""
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]: ...
     async def close(self) -> None: ...
 
 
 class SharedHealth:
-    """Leaves a note of each breaker that is open here; where another has left one, the next call is a probe.
+    """Reports each breaker that is open here; if another gateway reports one, the next call is a probe.
 
-    So a gateway that alone cannot reach a target takes it away from nobody. Without Redis each goes by what it sees.
+    So a gateway that alone cannot reach a target takes it from no other gateway. Without Redis, each gateway uses only
+    its own observations.
     """
 
     def __init__(self, book: HealthBook, board: Board, gateway: str, clock: Clock) -> None:
@@ -47,13 +48,13 @@ class SharedHealth:
         self.is_away = False
 
     async def run(self) -> None:
-        """Write and read notes once a second, until cancelled."""
+        """Write and read reports once a second, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_TURN_SECONDS))
             await self.turn()
 
     async def turn(self) -> None:
-        """Write and read notes once."""
+        """Write and read reports once."""
         breakers = self._breakers()
         try:
             notes = await self._board.exchange(self._posted(breakers), list(breakers))
@@ -62,7 +63,7 @@ class SharedHealth:
             return
         self.is_away = False
         for name, packed in notes.items():
-            with contextlib.suppress(msgspec.DecodeError):  # a later version's, perhaps
+            with contextlib.suppress(msgspec.DecodeError):  # for example a later version's
                 self._take(name, breakers[name], msgspec.msgpack.decode(packed, type=Note))
         self._looked_into = {name: note for name, note in self._looked_into.items() if name in notes}
         self._book.look()
@@ -92,20 +93,20 @@ class SharedHealth:
 
 
 class HealthService:
-    """The book, and what looks through it. `shared` is `None` if this gateway is alone."""
+    """The health book and its background work. `shared` is `None` if this gateway is alone."""
 
     def __init__(self, book: HealthBook, shared: SharedHealth | None) -> None:
         self.book = book
         self.shared = shared
 
     async def run(self) -> None:
-        """Look through the book, and exchange notes, until cancelled."""
+        """Check the health, and exchange reports, until cancelled."""
         if self.shared is None:
             await self.book.run()
         else:
             await asyncio.gather(self.book.run(), self.shared.run())
 
     async def close(self) -> None:
-        """Close the way to the other gateways."""
+        """Close the connection to the other gateways."""
         if self.shared is not None:
             await self.shared.close()

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SECOND_NS: Final = 1_000_000_000
-LONGEST_REST_SECONDS: Final = 300.0  # of a Retry-After: a server that says a day is asked again before it is over
-_ABOUT_THE_PATH: Final = "upstream_not_found"  # says nothing of what else the target is asked for
+LONGEST_REST_SECONDS: Final = 300.0  # limit for a Retry-After: a server that asks for a day is called again earlier
+_ABOUT_THE_PATH: Final = "upstream_not_found"  # says nothing about other requests to the target
 
 
 class TargetHealth:
-    """One target's health, the same object as long as its specification is. Times are monotonic nanoseconds.
+    """One target's health: the same object while its specification is unchanged. Times are monotonic nanoseconds.
 
-    A rest is what a target asks for by Retry-After: it is called meanwhile only if nobody else may be.
+    A rest is the pause that a target asks for with Retry-After: during it the target is called only if no other one may
+    be.
     """
 
     __slots__ = (
@@ -55,14 +56,14 @@ class TargetHealth:
         self.provider = spec.provider or spec.kind
         self.breaker: Breaker | None = None
         self.provider_breaker: Breaker | None = None
-        self.ignores_limit = False  # it made more tokens than max_tokens said, and has not honoured it since
+        self.ignores_limit = False  # it exceeded max_tokens, and has not honoured it since
         self.is_away = False  # there is a reason not to call it
-        self.is_plain = True  # one look: a request may simply be sent here; else the caller decides who is called
-        self.slow_is_whole = False  # it is away for being slow with whole answers rather than with first tokens
+        self.is_plain = True  # fast path: a request may be sent here without further checks
+        self.slow_is_whole = False  # its circuit is open for slow complete answers, not for slow first tokens
         self.rests_until_ns = 0
-        self.refuses_streams = False  # it has refused a whole answer's request for being asked by a stream
-        self.firsts = self.firsts_ns = 0  # answers whose first token was seen, lately, and the sum of their times
-        self.wholes = self.wholes_ns = 0  # answers that came whole
+        self.refuses_streams = False  # it has refused a complete answer's request because it was sent as a stream
+        self.firsts = self.firsts_ns = 0  # recent answers with a measured first token, and the sum of their times
+        self.wholes = self.wholes_ns = 0  # complete answers
 
     def ask(self, now_ns: int) -> Leave:
         """Return whether the target may be called now."""
@@ -77,9 +78,9 @@ class TargetHealth:
         return leave
 
     def begin(self) -> tuple[Breaker, ...]:
-        """Start a call; return the breakers whose probe it is, which a reload may replace before it has ended.
+        """Start a call; return the breakers for which it is a probe. A reload may replace them before the call ends.
 
-        One that is made although it is away, nobody else being there, is a probe as well.
+        A call to an unavailable target, because no other one is available, is a probe as well.
         """
         if not self.is_away:
             return ()
@@ -101,7 +102,9 @@ class TargetHealth:
         is_lost: bool = False,
         why: str = "",
     ) -> None:
-        """Accept the outcome of a probe; `is_good` is `None` if it showed nothing. The rest is as at the breaker's."""
+        """Record the outcome of a probe; `is_good` is `None` if it showed nothing. For the other arguments see
+        `Breaker.end_probe`.
+        """
         if is_whole != self.slow_is_whole:
             took_ns = None  # it was slow with the other kind of answer
         for breaker in probed:
@@ -117,7 +120,7 @@ class TargetHealth:
         self.note_time(took_ns, is_whole=is_whole)
 
     def note_time(self, took_ns: int | None, *, is_whole: bool) -> None:
-        """Record how long an answer took; `None`: unknown."""
+        """Record how long an answer took, in nanoseconds; `None`: unknown."""
         if took_ns is None:
             return
         if is_whole:
@@ -146,7 +149,7 @@ class TargetHealth:
         self.look(now_ns)
 
     def look(self, now_ns: int) -> None:
-        """Compute again whether there is a reason not to call the target."""
+        """Update whether there is a reason not to call the target."""
         self.is_away = (
             (self.breaker is not None and not self.breaker.is_calm)
             or (self.provider_breaker is not None and not self.provider_breaker.is_calm)
@@ -180,7 +183,7 @@ class TargetHealth:
         return bool(breakers) and all(one.state == "recovering" or one.wants_probe(now_ns) for one in breakers)
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return after how many nanoseconds it may be called again; 0: now, or when a probe in progress has ended."""
+        """Return in how many nanoseconds it may be called again; 0: now, or when a probe in progress has ended."""
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and one.state == "open"]
         return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
 
@@ -200,9 +203,9 @@ class TargetHealth:
 
 
 def is_fault(error: TollkeeperError) -> bool:
-    """Return whether an error says that a target is not well: not that it refuses a request or limits our rate.
+    """Return whether an error means that a target is unhealthy: not if it refuses a request or limits our rate.
 
-    An engine host's link is its own breaker: a call to one that is away fails at once and costs nothing.
+    An engine host's link has its own breaker: a call to an unavailable host fails at once and costs nothing.
     """
     if not isinstance(error, UpstreamError) or error.error_code == _ABOUT_THE_PATH:
         return False

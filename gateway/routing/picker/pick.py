@@ -1,7 +1,8 @@
-"""One request of Envoy's: read until its body is whole, placed by the router, and followed to its end.
+"""One request from Envoy: read until its body is complete, assigned to an endpoint by the router, and followed to its
+end.
 
-Gateway API Inference Extension v1: the chosen endpoint is told in the header `x-gateway-destination-endpoint` and in
-the metadata `envoy.lb`, best first, and the proxy falls back to those that follow.
+Gateway API Inference Extension v1: the header `x-gateway-destination-endpoint` and the metadata `envoy.lb` name the
+chosen endpoint and its alternatives, best first; the proxy falls back in this order.
 """
 
 import json
@@ -27,14 +28,14 @@ DESTINATION: Final = "x-gateway-destination-endpoint"
 _SUBSET: Final = "x-gateway-destination-endpoint-subset"
 _NAMESPACE: Final = "envoy.lb"
 _SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
-_MOST_FALLBACKS: Final = 3  # endpoints that are named
-_PIECE_BYTES: Final = 60_000  # of a body that is sent back; Envoy takes up to 64 KiB
+_MOST_FALLBACKS: Final = 3  # alternative endpoints to name
+_PIECE_BYTES: Final = 60_000  # of a body that is returned in pieces; Envoy accepts up to 64 KiB
 _OVERWRITE: Final = 2  # HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _SESSION: Final = "x-session-id"
 
 
 class Picker:
-    """Chooses for requests. `router` and `snapshot` are those of a gateway."""
+    """Chooses endpoints for requests. `router` and `snapshot` are a gateway's."""
 
     def __init__(self, router: Router, snapshot: Callable[[], Snapshot], clock: Clock, max_body_bytes: int) -> None:
         self._router = router
@@ -44,7 +45,7 @@ class Picker:
         self.picks = 0
 
     async def process(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Answer what Envoy says of one request."""
+        """Answer Envoy's messages about one request."""
         stream = _Stream(self, self._clock)
         try:
             async for message in requests:
@@ -58,7 +59,7 @@ class Picker:
     def pick(
         self, headers: dict[str, str], body: bytes, subset: frozenset[str] | None
     ) -> "tuple[list[str], Placed | None, Progress]":
-        """Return endpoints, the best first, and what follows the request there.
+        """Return the endpoints, best first, and what tracks the request there.
 
         Raises InvalidRequest if the body names no model, UnknownModel, and Unavailable if no endpoint is left.
         """
@@ -102,7 +103,7 @@ class _Stream:
         self.is_refused = False
 
     def take(self, message: Any) -> list[Any]:
-        """Return the answers to one message."""
+        """Return the answers to one of Envoy's messages."""
         if message.HasField("request_headers"):
             return self._take_headers(message)
         if message.HasField("request_body"):
@@ -136,7 +137,7 @@ class _Stream:
             one.key: one.value or one.raw_value.decode("latin-1") for one in message.request_headers.headers.headers
         }
         self._subset = _subset_of(message)
-        if message.request_headers.end_of_stream:  # a list of models, perhaps: whoever gets it answers
+        if message.request_headers.end_of_stream:  # for example a list of models: any endpoint can answer
             answer = ProcessingResponse()
             answer.request_headers.SetInParent()
             return [answer]
@@ -198,7 +199,7 @@ class _Stream:
 
 
 def endpoint_of(spec: TargetSpec) -> str:
-    """Return a target's `HOST:PORT`; empty for one that is not reached over the network, or not found yet."""
+    """Return a target's `HOST:PORT`; empty if it is not reached over the network, or has not been resolved yet."""
     if discover_of(spec):
         return ""
     parts = urlsplit(spec.url)
@@ -209,7 +210,7 @@ def endpoint_of(spec: TargetSpec) -> str:
 
 
 def ask_of_body(fields: Mapping[str, Any], body: bytes, session: str) -> Ask:
-    """Return what a request asks of a pool, as a gateway would for the same body from a tenant without a salt."""
+    """Return a request's demand on a pool, as a gateway would for the same body from a tenant without a salt."""
     most = fields.get("max_completion_tokens", fields.get("max_tokens", 0))
     output_tokens = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else 0
     return estimated_ask(body, "", session, output_tokens, is_whole=fields.get("stream") is not True)
@@ -218,7 +219,7 @@ def ask_of_body(fields: Mapping[str, Any], body: bytes, session: str) -> Ask:
 def _model_of(fields: Mapping[str, Any], snapshot: Snapshot) -> ModelSpec:
     name = fields.get("model")
     if not isinstance(name, str) or not name:
-        raise InvalidRequest("the request names no model; give a JSON body with `model`", param="model")
+        raise InvalidRequest("the request names no model; send a JSON body with `model`", param="model")
     model = snapshot.models.get(name)
     if model is None:
         raise UnknownModel(f"model {name[:100]!r} is not in the picker's configuration")
@@ -234,7 +235,7 @@ def _fields_of(body: bytes) -> dict[str, Any]:
 
 
 def _subset_of(message: Any) -> frozenset[str] | None:
-    """Return the endpoints that the proxy leaves to choose from; `None`: all."""
+    """Return the endpoints that the proxy allows; `None`: all."""
     for entry in message.metadata_context.filter_metadata:
         if entry.key == _SUBSET_NAMESPACE and _SUBSET in entry.value.fields:
             found = entry.value.fields[_SUBSET]

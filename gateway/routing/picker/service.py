@@ -1,4 +1,4 @@
-"""The endpoint picker's process: a router over the configuration's pools, and a server that Envoy asks."""
+"""The endpoint picker's process: a router over the configuration's pools, and a gRPC server for Envoy."""
 
 import asyncio
 import contextlib
@@ -20,18 +20,20 @@ from gateway.routing.replicas.router import Router
 
 _log = logging.getLogger(__name__)
 
-_STALE_SECONDS = 1e9  # a file that cannot be read leaves the last one in use
+_STALE_SECONDS = 1e9  # if a file cannot be read, the last good one stays in use
 
 
 class PickerService:
     """Serves from `start` to `stop`."""
 
     def __init__(self, settings: PickerSettings, clock: Clock | None = None) -> None:
-        """Read the configuration. Raises ConfigurationError."""
+        """Read the configuration. Raises ConfigurationError if it is missing or invalid."""
         self._settings = settings
         clock = clock or Clock()
         if settings.gateway_config is None or not settings.gateway_config.exists():
-            raise ConfigurationError("TOLLKEEPER_GATEWAY_CONFIG names no file that is there; name the one with pools")
+            raise ConfigurationError(
+                "TOLLKEEPER_GATEWAY_CONFIG names no existing file; set it to the configuration file with pools"
+            )
         source = FileSource(settings.gateway_config, b"", has_callers=False)
         self._found = DiscoveringSource(source, source.load(), settings.kubernetes_api)
         self.router = Router(clock)
@@ -44,7 +46,7 @@ class PickerService:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen and follow the configuration. Raises ConfigurationError if the port is taken."""
+        """Listen, and follow changes of the configuration. Raises ConfigurationError if the port is in use."""
         self.port = await self._server.start(self._settings.host, self._settings.picker_port)
         self._polling = asyncio.create_task(self._directory.run(), name="directory")
         loop = asyncio.get_running_loop()
@@ -52,7 +54,7 @@ class PickerService:
         _log.info("endpoint picker ready", extra={"port": self.port, "models": len(self._directory.snapshot.models)})
 
     async def stop(self) -> None:
-        """Let requests under way end, and stop following."""
+        """Let requests in progress end, and stop following."""
         await self._server.stop(self._settings.drain_seconds)
         if self._polling is not None:
             self._polling.cancel()

@@ -10,7 +10,7 @@ from backends.processes.logs import LogSettings
 
 
 class PickerSettings(LogSettings):
-    """Settings of the endpoint picker's process. The port is a TCP port, sizes are bytes, times seconds."""
+    """Settings of the endpoint picker's process. Ports are TCP ports, sizes bytes, times seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
@@ -26,5 +26,5 @@ class PickerSettings(LogSettings):
 
     @property
     def kubernetes_api(self) -> KubernetesApi:
-        """Return where endpoints in Kubernetes are watched."""
+        """Return the Kubernetes API that endpoints are watched at."""
         return KubernetesApi(self.kubernetes_url, self.kubernetes_token_file, self.kubernetes_ca)

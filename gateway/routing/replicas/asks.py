@@ -1,4 +1,4 @@
-"""What routing policies see of a request: the length of its prompt, and the keys of its blocks."""
+"""What routing policies know of a request: the length of its prompt, and the keys of its blocks."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
@@ -26,7 +26,7 @@ async def ask_of(
 ) -> Ask:
     """Return a request's demand on a pool: exact token counts for engine hosts, estimates from bytes for other servers.
 
-    A prompt that is counted here is kept for the call, so that it is rendered once.
+    A prompt that is counted here is stored for the call, so that it is rendered once.
     """
     is_whole = not getattr(call.request, "stream", False)
     if targets is not None:
@@ -44,11 +44,11 @@ def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: 
 
 
 def estimated_ask(body: bytes, cache_salt: str, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
-    """Return what a request asks of servers that do not tell their tokens, with keys of its text.
+    """Return a request's demand on servers that do not report tokens, with keys of its text.
 
-    They begin with the messages: what comes before them differs from client to client, not by turn. The tenant's salt
-    goes into them, so that no tenant's prompts are looked for in another's. They never leave this process, so that its
-    own seeded hash is enough.
+    The text starts with the messages: what precedes them differs between clients, not between turns. The tenant's salt
+    is included, so that no tenant's prompts are matched with another's. Keys never leave this process, so its own
+    seeded hash is enough.
     """
     start = max(body.find(_MESSAGES), 0)
     tokens = max((len(body) - start) * _TEXT_TOKENS // _TEXT_BYTES, 1)

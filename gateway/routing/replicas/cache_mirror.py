@@ -1,8 +1,8 @@
-"""Mirrors the caches of engine hosts into the pools' prefix indexes, by the events that the hosts send.
+"""Mirrors the caches of engine hosts into the pools' prefix indexes, from the events that the hosts send.
 
-A cache is mirrored from what it held at one moment, and the events since. Where an event is missing, cannot be read
-or is of another block size, the mirror is dropped: the replica is chosen by load and by what is assumed of it, and
-the cache is asked for again. What is wrong is said in `GET /ready`.
+A mirror consists of a cache's content at one time and the events since. If an event is missing, unreadable or of
+another block size, the mirror is dropped: the replica is then chosen by load and by assumed content, and the cache's
+content is requested again. `GET /ready` shows the problem.
 """
 
 import logging
@@ -17,8 +17,8 @@ from contracts.recording.records import KvRecord, decode_record
 
 _log = logging.getLogger(__name__)
 
-_MOST_WAITING: Final = 50_000  # events kept while what the cache held is on its way
-_MOST_REFUSALS: Final = 3  # in a row: a host whose events cannot be used is not asked again until it says hello
+_MOST_WAITING: Final = 50_000  # events kept while the cache's content is being received
+_MOST_REFUSALS: Final = 3  # in a row: a host with unusable events is not asked again until it reconnects
 
 Place = tuple[str, str]  # a host's URL, a model's name there
 
@@ -30,11 +30,11 @@ class _Mirror:
     state: str = "unknown"
     why: str = ""
     engine: str = ""
-    sequence: int = 0  # of the event that comes next
+    sequence: int = 0  # of the next event
     block_size: int = 0
-    held: set[int] = field(default_factory=set)  # while it is being told
+    held: set[int] = field(default_factory=set)  # block keys received so far
     waiting: list[KvRecord] = field(default_factory=list)
-    users: list[tuple[Fleet, str]] = field(default_factory=list)  # pools, and what the replica is called there
+    users: list[tuple[Fleet, str]] = field(default_factory=list)  # pools, and the replica's name in each
     is_under_way: bool = False  # an event was applied
     events: int = 0
     gaps: int = 0
@@ -46,7 +46,7 @@ class _Due:
     """A host's answers that have not arrived yet. The last one is used, because it is the most recent."""
 
     answers: int = 0
-    is_partway: bool = False  # a part of one has come
+    is_partway: bool = False  # a part of an answer has arrived
 
 
 class CacheMirror:
@@ -54,7 +54,7 @@ class CacheMirror:
 
     def __init__(self) -> None:
         self._mirrors: dict[Place, _Mirror] = {}
-        self._due: dict[Place, _Due] = {}  # also if nobody follows any more
+        self._due: dict[Place, _Due] = {}  # also if no pool follows the cache any more
         self._asks: dict[str, Callable[[str], None]] = {}
         self.unreadable_records = 0
 
@@ -98,7 +98,7 @@ class CacheMirror:
         """Start mirroring a host that has connected. If its models changed, request the content of its caches."""
         self._asks[url] = ask
         for place, due in self._due.items():
-            if place[0] == url:  # an ask may have been refused, as of a model not loaded yet: no answer will come
+            if place[0] == url:  # a refused request, as for a model not loaded yet, gets no answer
                 due.answers = int(due.is_partway)
         for place, mirror in self._mirrors.items():
             if place[0] == url and mirror.state != "exact":
@@ -121,7 +121,7 @@ class CacheMirror:
             except InvalidRecord as error:
                 self.unreadable_records += 1
                 for place, mirror in self._mirrors.items():
-                    if place[0] == url:  # whose it was it does not say
+                    if place[0] == url:  # the event does not say which model it belongs to
                         self._refuse(place, mirror, f"an event cannot be read: {error.message}")
                 continue
             if isinstance(record, KvRecord):
@@ -135,7 +135,7 @@ class CacheMirror:
         mirror, due = self._mirrors.get(place), self._due.get(place)
         if due is None:
             return
-        due.answers = max(due.answers, 1)  # one that was given up at a hello comes, after all
+        due.answers = max(due.answers, 1)  # an answer that was given up at a reconnect arrives after all
         is_latest = due.answers == 1
         due.is_partway = not blocks.is_last
         due.answers -= blocks.is_last
@@ -176,11 +176,11 @@ class CacheMirror:
             missing = record.sequence - mirror.sequence
             self._refuse(place, mirror, f"{missing} events are missing before {record.sequence}")
         elif record.sequence < mirror.sequence and (mirror.is_under_way or record.sequence == 0):
-            self._refuse(place, mirror, f"events restarted at {record.sequence}")  # as of a model loaded again
+            self._refuse(place, mirror, f"events restarted at {record.sequence}")  # the model was loaded again, perhaps
         elif record.sequence < mirror.sequence:
-            return  # what the cache held was told after it
+            return  # the content was reported after this event
         elif record.event == "stored" and record.block_size != mirror.block_size:
-            why = f"an event is of blocks of {record.block_size} tokens, its cache's have {mirror.block_size}"
+            why = f"an event has blocks of {record.block_size} tokens, the cache has blocks of {mirror.block_size}"
             self._refuse(place, mirror, why)
         else:
             mirror.sequence += 1

@@ -78,9 +78,10 @@ class Choice:
         return self.fleet_or_none
 
     def begin(self, spec: TargetSpec, progress: Progress, *, is_blind: bool = False) -> Placed | None:
-        """Count a request that is about to be sent; `None` if nothing is counted, or the target is another pool's.
+        """Count a request that is about to be sent; `None` if nothing is counted, or the target belongs to another
+        pool.
 
-        From `progress` it learns of the first token, which `is_blind` says that nobody sees.
+        The time of the first token comes from `progress`; `is_blind`: it cannot be observed.
         """
         fleet, ask, sight, clock = self.fleet_or_none, self._ask, self._sight, self._clock
         if fleet is None or ask is None or sight is None or clock is None:

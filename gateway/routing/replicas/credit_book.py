@@ -1,4 +1,4 @@
-"""The credits of pools with weighted round robin: what each target has saved up towards its next turn."""
+"""The credits of pools with weighted round robin: what each target has accumulated towards its next turn."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ _Shares = tuple[tuple[str, int], ...]  # (target's id, weight) each
 
 
 class CreditBook:
-    """Credits by target's id, for every set of weights of a pool.
+    """Credits by target id, for every set of weights of a pool.
 
-    What was saved up under other weights decides nothing. It is kept apart until the pools are followed, so that
-    requests that began before a change and those after it do not take each other's turns.
+    Credits earned under other weights count no more. They are stored separately until the pools are followed, so that
+    requests that started before a change and after it do not use each other's turns.
     """
 
     def __init__(self) -> None:

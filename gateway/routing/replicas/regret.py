@@ -1,7 +1,7 @@
-"""Predictions for alternatives of a choice, kept for a sample of requests and scored at their end.
+"""Predictions for the alternatives of a choice, kept for a sample of requests and scored at their end.
 
-A record then says, in its decision: what was predicted for the chosen replica and what came, and how the alternatives
-stood at that moment. Regret is what the prediction missed by, or the cheapest alternative was better by.
+The decision on such a record contains the prediction for the chosen replica, the actual time, and the state of the
+alternatives at that time. Regret is the actual time minus the best prediction.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ class Sample:
         if predicted is None:
             return
         best = min(self._predicted.values())
-        self._outcome["error_ms"] = _ms(ttft_ns - predicted)  # what the prediction missed by
-        self._outcome["regret_ms"] = _ms(max(ttft_ns - best, 0.0))  # had the best prediction come true
+        self._outcome["error_ms"] = _ms(ttft_ns - predicted)  # prediction error
+        self._outcome["regret_ms"] = _ms(max(ttft_ns - best, 0.0))  # if the best prediction had been accurate
 
     def facts(self) -> dict[str, object]:
         """Return the sample as the record stores it."""

@@ -1,4 +1,4 @@
-"""Rank targets by the pool's policy, from the known state of its replicas."""
+"""Ranks targets by the pool's policy, from the known state of its replicas."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +19,8 @@ from gateway.routing.replicas.choice import Choice
 from gateway.routing.replicas.credit_book import CreditBook
 from gateway.routing.replicas.regret import Sample
 
-_LOOK_NS: Final = 50_000_000  # between two looks at what hosts say of themselves, which they do once a second
-_SEATS_SHARE: Final = 0.75  # taken, from which on an engine's seats are looked at
+_LOOK_NS: Final = 50_000_000  # interval for reading what hosts report, which they do once a second
+_SEATS_SHARE: Final = 0.75  # share of an engine's sequences in use from which its capacity is considered
 
 Away = Callable[[TargetSpec], bool]
 
@@ -28,8 +28,8 @@ Away = Callable[[TargetSpec], bool]
 class Router:
     """Chooses among a pool's targets, and keeps what is known of them as long as they are configured.
 
-    `targets` gives their adapters, `hosts` the engine hosts' state, `mirror` follows their caches; `sample_share` of
-    the requests keep their alternatives' predictions for their record.
+    `targets` returns their adapters, `hosts` the engine hosts' state, `mirror` follows their caches; for `sample_share`
+    of the requests the alternatives' predictions are recorded.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Router:
         self._draw = draw
         self._credits = CreditBook()
         self._fleets: dict[str, Fleet] = {}
-        self._pools: Mapping[str, PoolSpec] | None = None  # as of the last sync
+        self._pools: Mapping[str, PoolSpec] | None = None  # as of the last `sync`
         self.mirror = mirror or CacheMirror()
         self.is_away: Away | None = None
 
@@ -61,11 +61,12 @@ class Router:
         return len(pool.targets) == 1 or pool.policy == PLAIN_POLICY
 
     def choose(self, model: ModelSpec, snapshot: Snapshot, within: frozenset[str] | None = None) -> list[TargetSpec]:
-        """Return the pool's targets in the order to try them, by their weights; of `within` alone, by their ids.
+        """Return the pool's targets in the order to try them, by their weights; only those whose ids are in `within`,
+        if given.
 
-        Smooth weighted round robin (nginx, 2012): each turn every target gains its weight, the richest is chosen and
-        pays the sum of weights. Over sum-of-weights turns each is first exactly weight times. Where some may not be
-        asked, the others take the turn among themselves.
+        Smooth weighted round robin (nginx, 2012): in each turn every target gains its weight, the one with the highest
+        credit is chosen and pays the sum of weights. In sum-of-weights turns each target is first exactly weight times.
+        If some may not be called, the others share the turn.
         """
         return self._in_turn(snapshot.pools[model.pool], within)
 
@@ -96,9 +97,9 @@ class Router:
         output_tokens: int = 0,
         within: frozenset[str] | None = None,
     ) -> Choice:
-        """Choose for a request: its candidates, best first, and what counts them while they are asked.
+        """Choose for a request: return its candidates, best first, and what counts them while they are called.
 
-        `output_tokens` is what the answer may come to, `within` the ids of the targets that may see the prompt.
+        `output_tokens` is the expected maximum of the answer, `within` the ids of the targets that may see the prompt.
         """
         pool = snapshot.pools[model.pool]
         if self.is_plain(pool):
@@ -123,9 +124,10 @@ class Router:
         return self.place(model, pool, ask)
 
     def place(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None = None) -> Choice:
-        """Choose for a request of which all is known that can be.
+        """Choose for a request with a known demand.
 
-        `pool` is as the request began with it: where it has changed since, its targets are the request's still.
+        `pool` is the configuration that the request started with: if it has changed since, the request still uses its
+        targets.
         """
         fleet, now_ns = self._fleet(pool, model), self._clock.monotonic_ns()
         if fleet is None:
@@ -140,9 +142,10 @@ class Router:
         return Choice(candidates, fleet, ask, sight, self._clock, sample)
 
     def least_wait_ns(self, pool: PoolSpec) -> int | None:
-        """Predict how long a request that came now would wait at the best of a pool's targets, of these alone.
+        """Predict how long (ns) a request that arrives now would wait at the best of a pool's targets, only these
+        considered.
 
-        `None` if none of them is followed, as in pools that are asked in turn.
+        `None` if none of them is followed, as in pools with weighted round robin.
         """
         fleet = self._fleets.get(pool.id)
         if fleet is None:
@@ -152,9 +155,9 @@ class Router:
         return round(min(waits)) if waits else None
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Follow a snapshot: forget pools that are gone or asked in turn now, and be the others as they are in it.
+        """Follow a snapshot: forget pools that were removed or use weighted round robin now, and update the others.
 
-        From then on pools are as in the last snapshot that was followed, whatever a request began with.
+        From then on pools are as in the last snapshot that was followed, whatever configuration a request started with.
         """
         self._pools = snapshot.pools
         self._credits.follow(snapshot.pools)
@@ -185,14 +188,12 @@ class Router:
         if fleet is None:
             fleet = self._fleets[pool.id] = Fleet(policy_named(current.policy, self._draw), policy_name=current.policy)
             self._follow(fleet, current, model.id)
-        elif fleet.spec is not current:  # before the first sync
+        elif fleet.spec is not current:  # before the first `sync`
             self._follow(fleet, current, fleet.model)
         return fleet
 
     def _follow(self, fleet: Fleet, pool: PoolSpec, model: str) -> None:
-        """Apply a pool's current configuration. What is known of remaining replicas is kept, also under another
-        policy.
-        """
+        """Apply a pool's current configuration. Knowledge of remaining replicas stays, even if the policy changes."""
         if fleet.policy_name != pool.policy:
             fleet.policy, fleet.policy_name = policy_named(pool.policy, self._draw), pool.policy
         if fleet.spec != pool:
@@ -232,9 +233,9 @@ class Router:
 def _candidates(
     fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
 ) -> list[TargetSpec]:
-    """Return the targets of places, best first; those that were not looked at follow, those that are away come last.
+    """Return the targets of places, best first; those that were not ranked follow, unavailable ones come last.
 
-    They are as `pool` says, which may be older than the fleet is: where a target stands, a request's pin has looked at.
+    They are as in `pool`, which may be older than the fleet: a request's region pin was checked against it.
     """
     specs = fleet.specs
     found = [specs[place] for place in ranked]

@@ -10,11 +10,10 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def text_of(sent: bytes, most_characters: int = 1 << 20) -> str | None:
-    """Return the text of the first choice, whole or of a stream, in any API's words; `None` if there is none to find.
+    """Return the text of the first choice, complete or streamed, in any API's format; `None` if there is none.
 
-    What tools are called with is text as well: answers that call for different things are not alike.
-
-    No more than about `most_characters` are put together.
+    Arguments of tool calls are text as well: answers that call tools with different arguments are not alike. At most
+    about `most_characters` are collected.
     """
     if sent.lstrip()[:6] in (b"data: ", b"event:", b"data:{"):
         return _streamed(sent, most_characters)
@@ -36,7 +35,7 @@ def _streamed(sent: bytes, most_characters: int) -> str | None:
         try:
             event = _decode(line[5:])
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            continue  # the stream's mark of its end, or what is not an event
+            continue  # the stream's end mark, or not an event
         if isinstance(event, dict):
             is_stream = True
             for piece in _delta(event):

@@ -1,4 +1,4 @@
-"""Assign requests of a route to one arm of its rollout: the same conversation, user or key always to the same arm."""
+"""Assigns requests of a route to one arm of its rollout: the same conversation, user or key always to the same arm."""
 
 from contracts.rules.holds import HeldFor, hold_on
 from contracts.serving.configuration import Snapshot
@@ -43,7 +43,7 @@ class Arms:
         life.add_decision("rollout", {"id": spec.id, "arm": life.arm, "percent": spec.percent})
 
     def candidate_leg(self, spec: RolloutSpec, incumbent: Leg, snapshot: Snapshot) -> Leg | None:
-        """Return the candidate where the incumbent stands, pinned to the same regions; `None` if it has no target."""
+        """Return the candidate in the incumbent's place, pinned to the same regions; `None` if it has no target."""
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._beside.clear()
@@ -53,7 +53,7 @@ class Arms:
         return self._beside[incumbent]
 
     def _is_frozen(self, spec: RolloutSpec, life: RequestState) -> bool:
-        """Return whether an SLO in danger freezes canaries: then no request takes part and nothing is compared."""
+        """Return whether an SLO at risk freezes canaries: then no request takes part and nothing is compared."""
         if not life.snapshot.holds:
             return False
         who = HeldFor(life.who.tenant, spec.route, (spec.incumbent, spec.candidate))

@@ -16,12 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the other gateways measured, and what shadow copies cost today, also before a restart and at other
+    """What the other gateways measured, and the cost of shadow copies today, including earlier processes and other
     gateways.
     """
 
     observed: list[Observed] = []
-    incumbent_before: ArmTally | None = None  # that this gateway had told of before it was started again; once
+    incumbent_before: ArmTally | None = None  # reported by this gateway before its restart; sent once
     own_shadow_pico_usd: int = 0
     others_shadow_pico_usd: list[int] = []
 
@@ -52,7 +52,7 @@ class RolloutBoard(Protocol):
 
 
 class FileBoard:
-    """The state of rollouts for a gateway that runs from a YAML file: of this gateway alone, without steps.
+    """The state of rollouts for a gateway that runs from a YAML file: of this gateway only, without steps.
 
     A rollback survives restarts, until the rollout's entry in the configuration changes.
     """
@@ -62,14 +62,14 @@ class FileBoard:
     def __init__(self, path: Path, now: Callable[[], datetime] = utc_now) -> None:
         self._path = path
         self._now = now
-        self._told: dict[str, str] = {}  # the day that was last told of, by rollout
+        self._told: dict[str, str] = {}  # the last reported day, by rollout
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Store what shadow copies cost today."""
+        """Store what shadow copies cost today, and return what earlier processes stored."""
         kept = self._read()
         before = kept.shadow.get(spec.id, _Spent())
         own = before.pico_usd if before.day == day else 0
-        # At first it does not know yet what was spent before it began.
+        # A new process does not know yet what was spent before it started.
         spent = shadow_pico_usd if self._told.get(spec.id) == day else max(own, shadow_pico_usd)
         if spec.rules.shadow is not None and spent != own:
             kept.shadow[spec.id] = _Spent(day, spent)
@@ -90,10 +90,10 @@ class FileBoard:
             self._write(kept)
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Nothing: the file says which share it is."""
+        """Do nothing: the file sets the share."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _read(self) -> "_Kept":
         try:
@@ -101,7 +101,9 @@ class FileBoard:
         except FileNotFoundError:
             return _Kept()
         except (OSError, msgspec.MsgspecError, UnicodeError):
-            _log.warning("rollouts' file cannot be read; none counts as rolled back", extra={"path": str(self._path)})
+            _log.warning(
+                "the rollouts file cannot be read; no rollout counts as rolled back", extra={"path": str(self._path)}
+            )
             return _Kept()
 
     def _write(self, kept: "_Kept") -> None:
@@ -128,5 +130,5 @@ class _Kept(msgspec.Struct):
 
 
 def _entry(spec: RolloutSpec) -> str:
-    """Return what tells one configuration of a rollout from another."""
+    """Return a text that identifies one configuration of a rollout."""
     return msgspec.json.encode([spec.route, spec.incumbent, spec.candidate, spec.rules]).decode()

@@ -1,4 +1,4 @@
-"""The board in the control database: gateways tell each other every second, and one of them acts for all."""
+"""The rollout board in the control database: gateways exchange measurements every second; one acts for all."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -19,21 +19,21 @@ from contracts.errors import Conflict, NotFound
 from contracts.serving.rollouts import RolloutSpec
 from gateway.routing.rollouts.boards import Shared
 
-_KEPT: Final = timedelta(days=30)  # what gateways that are gone have seen
+_KEPT: Final = timedelta(days=30)  # measurements of gateways that no longer run
 
 
 class DatabaseBoard:
-    """One gateway's part in it. Calls block; they come from a thread."""
+    """One gateway's access to the board. Calls block, so they run in a thread."""
 
     can_step = True
 
     def __init__(self, url: str, gateway: str) -> None:
         self._database = ControlDatabase(url)
         self._gateway = gateway
-        self._told: dict[str, str] = {}  # the day that was last told of, by rollout
+        self._told: dict[str, str] = {}  # the last reported day, by rollout
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Return what this gateway sees and return what others do. Raises ControlUnavailable."""
+        """Publish what this gateway measured and return what others did. Raises ControlUnavailable."""
         now, before = datetime.now(UTC), None
         is_first = spec.id not in self._told
         with self._database.session() as session:
@@ -49,7 +49,7 @@ class DatabaseBoard:
                 spec.term,
                 observed,
                 shadow_day=day,
-                # At first it does not know yet what was spent before it began.
+                # A new process does not know yet what was spent before it started.
                 shadow_pico_usd=shadow_pico_usd if self._told.get(spec.id) == day else max(own, shadow_pico_usd),
                 at=now,
             )
@@ -58,7 +58,7 @@ class DatabaseBoard:
         return Shared(others, before, own, list(spent.values()))
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Return nothing: a rollout that was rolled back is none that gateways are told of."""
+        """Return an empty text: gateways do not get rollouts that were rolled back."""
         return ""
 
     def roll_back(self, spec: RolloutSpec, reason: str) -> None:
@@ -69,10 +69,10 @@ class DatabaseBoard:
                 row = roll_back(session, author, spec.id, spec.term, reason)
                 raise_rollback_alert(session, row, reason, author.at)
         except (Conflict, NotFound):
-            return  # another gateway, or somebody, came first
+            return  # another gateway or a person came first
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Accept the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+        """Start the next step, or promote the candidate after the last one. Raises ControlUnavailable."""
         author = self._author()
         is_last = spec.step + 1 >= len(spec.rules.steps)
         try:
@@ -85,7 +85,7 @@ class DatabaseBoard:
             return
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()
 
     def _author(self) -> Author:

@@ -19,18 +19,18 @@ class _Page:
     incumbent: SlidingTally
     incumbent_before: ArmTally = field(default_factory=ArmTally)
     step_requests: int = 0
-    stopped: str = ""  # why no request is led to the candidate here, until the rollout has changed
+    stopped: str = ""  # why no request goes to the candidate here, until the rollout changes
 
 
 class RolloutBook:
-    """One page for each live rollout. Stopping takes effect with the next request, no matter who else is told after."""
+    """One page for each live rollout. Stopping takes effect with the next request, before it is published."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pages: dict[str, _Page] = {}
 
     def sync(self, rollouts: Iterable[RolloutSpec]) -> None:
-        """Accept the live rollouts as they are now: one that began again is new, one that went on keeps its tallies."""
+        """Adopt the current live rollouts: a restarted one is new, a continued one keeps its tallies."""
         kept: dict[str, _Page] = {}
         for spec in rollouts:
             page = self._pages.get(spec.id)
@@ -46,7 +46,7 @@ class RolloutBook:
         self._pages = kept
 
     def note(self, spec: RolloutSpec, arm: Arm, seen: Seen) -> None:
-        """Count a request that ended."""
+        """Count a completed request."""
         page = self._pages.get(spec.id)
         if page is None:
             return
@@ -59,13 +59,13 @@ class RolloutBook:
             page.incumbent_before.add(seen)
 
     def remember(self, spec: RolloutSpec, before: ArmTally) -> None:
-        """Record what the incumbent did here before this process began."""
+        """Record what the incumbent did at this gateway before this process started."""
         page = self._pages.get(spec.id)
         if page is not None:
             page.incumbent_before.merge(before)
 
     def observed(self, spec: RolloutSpec) -> Observed:
-        """Return what was seen of a rollout here."""
+        """Return this gateway's observations of a rollout."""
         page = self._pages.get(spec.id)
         if page is None:
             return Observed()
@@ -75,21 +75,21 @@ class RolloutBook:
         )
 
     def stop(self, spec: RolloutSpec, reason: str) -> None:
-        """Lead nobody to the candidate any more, until the rollout has changed; nothing if it has by now."""
+        """Send no more requests to the candidate until the rollout changes; do nothing if it has changed already."""
         page = self._pages.get(spec.id)
         if page is not None and page.spec == spec:
             page.stopped = reason
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Return why nobody is led to the candidate; empty if its share is."""
+        """Return why the candidate gets no requests; empty if it gets its share."""
         page = self._pages.get(spec.id)
         return "" if page is None else page.stopped
 
 
 def _is_new(page: _Page, spec: RolloutSpec) -> bool:
-    """Return whether a rollout is another try, of which nothing is known yet, and not the one of the page gone on.
+    """Return whether a rollout is a new attempt without observations, and not the continuation of the page's rollout.
 
-    What came before would end it at once: that of another candidate, or of this one before it was rolled back.
+    Earlier observations would end it at once: those of another candidate, or of this one before it was rolled back.
     """
     before = page.spec
     if _compared(before) != _compared(spec):

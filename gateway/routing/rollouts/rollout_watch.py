@@ -1,4 +1,4 @@
-"""Looks at every live rollout each second: rolls back what does harm, and goes on where a step is over."""
+"""Evaluates every live rollout each second: rolls back a harmful one, and starts the next step when one is over."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _MINUTE_NS: Final = 60 * 10**9
 
 
 class RolloutWatch:
-    """Judges by what all gateways see. If they cannot be asked, by what is seen here: harm is stopped at once."""
+    """Judges by the observations of all gateways. Without them, by this gateway's: harm is stopped at once."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class RolloutWatch:
         self._board = board
         self._live = live
         self._clock = clock
-        self.is_away = False  # the board did not answer the last time
+        self.is_away = False  # the board did not answer at the last call
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Evaluate all rollouts every second, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_EVERY_SECONDS))
             for spec in tuple(self._live()):
@@ -49,13 +49,15 @@ class RolloutWatch:
                     await self.look(spec)
                 except TollkeeperError as error:
                     if not self.is_away:
-                        _log.warning("rollouts cannot be agreed on", extra={"reason": error.message})
+                        _log.warning(
+                            "rollouts cannot be synchronised with other gateways", extra={"reason": error.message}
+                        )
                     self.is_away = True
-                except Exception:  # one rollout's surprise must not keep the others from being watched
-                    _log.exception("a rollout cannot be watched", extra={"rollout": spec.id})
+                except Exception:  # an unexpected error of one rollout must not stop the others
+                    _log.exception("a rollout cannot be evaluated", extra={"rollout": spec.id})
 
     async def look(self, spec: RolloutSpec) -> None:
-        """Judge one rollout now. Raises ControlUnavailable once harm has been stopped here."""
+        """Evaluate one rollout now. Raises ControlUnavailable after harm has been stopped here."""
         own, day, purse = self._book.observed(spec), day_of(self._clock.wall_ns()), self._shadows.purse_of(spec)
         spent = purse.here if purse.day == day else 0
         try:
@@ -76,7 +78,7 @@ class RolloutWatch:
             await asyncio.to_thread(self._board.go_on, spec)
 
     def _stop_if_harmful(self, spec: RolloutSpec, seen: Observed) -> str:
-        """Stop a rollout here that has passed a bound; return why it is stopped, empty if it is not."""
+        """Stop a rollout here that violates a guard; return the reason, empty if it continues."""
         reason = self._book.stopped(spec)
         if reason:
             return reason

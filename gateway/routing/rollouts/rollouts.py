@@ -1,4 +1,4 @@
-"""The rollouts of a gateway: what requests meet on their way, and what watches over it beside them."""
+"""The rollouts of a gateway: assignment of requests, and background evaluation."""
 
 import logging
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 _MOST_COPIED_BYTES: Final = 256 * 1024
 _MOST_CHARACTERS: Final = 64 * 1024
 _NO_ROOM: Final = (QueueFull.code, TargetsAway.code)
-_HEAD_CHARACTERS: Final = 300  # a refusal is told by how an answer begins
+_HEAD_CHARACTERS: Final = 300  # a refusal is recognised by how an answer starts
 
 
 class Rollouts:
-    """One for a gateway. A request that takes part in none meets nothing of it but a look at `life.rollout`."""
+    """A gateway's rollouts. For a request without a rollout the only cost is a check of `life.rollout`."""
 
     def __init__(self, board: RolloutBoard, limiter: Limiter, clock: Clock, embedder: Embedder | None = None) -> None:
         self.book = RolloutBook(clock)
@@ -42,7 +42,7 @@ class Rollouts:
         self.watching = RolloutWatch(self.book, self.shadows, board, lambda: self._live, clock)
 
     def sync(self, rollouts: Mapping[str, RolloutSpec]) -> None:
-        """Accept the live rollouts, by route, as they are now."""
+        """Adopt the current live rollouts, by route."""
         if not rollouts and not self._live:
             return
         before = {spec.id: spec for spec in self._live}
@@ -54,7 +54,7 @@ class Rollouts:
                 self.book.stop(spec, reason)
 
     def watch(self, life: RequestState, reply: Reply) -> None:
-        """Have the answer copied as it leaves, where its text is to be looked at and nobody else has it copied."""
+        """Copy the answer while it is sent, if its text is to be evaluated and nothing else copies it."""
         spec = life.rollout
         if spec is None or reply.copied() is not None:
             return
@@ -62,14 +62,14 @@ class Rollouts:
             reply.copy_to(AnswerCopy(_MOST_COPIED_BYTES))
 
     async def look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
-        """Record what a request says of its arm, before it is recorded. Raises nothing.
+        """Add a request's result to its arm, before the request is recorded. Raises nothing.
 
-        It waits for nothing, but for a copy's comparison.
+        It waits only for a copy's comparison.
         """
         try:
             await self._look(life, exchange, reply)
-        except Exception:  # the request is a good one, and is recorded, whatever is wrong here
-            _log.exception("a rollout cannot be told of a request", extra={"request_id": life.id_text})
+        except Exception:  # the request succeeded and is recorded, whatever fails here
+            _log.exception("a request cannot be added to its rollout", extra={"request_id": life.id_text})
 
     async def _look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         spec = life.rollout
@@ -82,7 +82,7 @@ class Rollouts:
         if attempt is None and life.left_first_for in _NO_ROOM:  # its callers find it full, or away: that is its own
             self._note(life, spec, Seen(failed=True))
             return
-        if attempt is None:  # answered from the cache, or refused before any model: it took no part
+        if attempt is None:  # answered from the cache, or refused before any model: not part of the rollout
             life.rollout, life.arm = None, ""
             return
         copied = None if reply is None or attempt.error is not None else reply.copied()
@@ -98,18 +98,18 @@ class Rollouts:
     def _note(self, life: RequestState, spec: RolloutSpec, seen: Seen) -> None:
         """Note what was seen of an arm, also on the request's record."""
         self.book.note(spec, life.arm, seen)
-        if seen.failed:  # whoever has answered then
+        if seen.failed:  # whichever target answered then
             life.add_decision("rollout_answer", {"failed": True})
         elif seen.refused is not None:
             life.add_decision("rollout_answer", {"refused": seen.refused})
 
     @property
     def has_stopped(self) -> bool:
-        """Return whether a live rollout's candidate is given nothing here, for what it did."""
+        """Return whether a live rollout's candidate is stopped here because of its results."""
         return any(self.book.stopped(spec) for spec in self._live)
 
     def status(self) -> dict[str, object]:
-        """Return how live rollouts stand at this gateway, and what became of copies since it began."""
+        """Return the state of live rollouts at this gateway, and the number of copies since it started."""
         shadows = self.shadows
         live = {
             spec.id: {"route": spec.route, "percent": spec.percent, "stopped": self.book.stopped(spec)}
@@ -118,7 +118,7 @@ class Rollouts:
         return {"live": live, "copies_made": shadows.made, "copies_dropped": dict(shadows.dropped)}
 
     async def close(self) -> None:
-        """End copies in progress, and let go of the board."""
+        """End copies in progress, and close the board."""
         await self.shadows.close()
         self._board.close()
 

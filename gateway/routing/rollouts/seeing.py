@@ -9,21 +9,22 @@ from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
 from gateway.routing.routes.refusal import begins_as_refusal
 
-_MOST_GAPS: Final = 1_000  # of one answer: its tail does not weigh more than others' whole ones
+_MOST_GAPS: Final = 1_000  # per answer: a long one must not outweigh the others
 _MS: Final = 1_000_000
 _FILTERED: Final = ("content_filter", "refusal")
 
 
 def attempt_of(life: RequestState, model: str) -> Attempt | None:
-    """Return the last try at a model; `None` if it was not asked."""
+    """Return the last attempt at a model; `None` if it was not called."""
     asked = [attempt for attempt in life.attempts if attempt.model is not None and attempt.model.id == model]
     return asked[-1] if asked else None
 
 
 def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None:
-    """Return what a try says of its model; `None` if it says nothing: its client left, or asked for what cannot be.
+    """Return what an attempt shows about its model; `None` if nothing: its client disconnected, or the request was
+    invalid.
 
-    `text` is what was answered, `None` if it was not looked at; `wait_ns` was spent in the queue before the model.
+    `text` is the answer's text, `None` if it was not examined; `wait_ns` was spent in the queue before the model.
     """
     error = attempt.error
     if error is not None:

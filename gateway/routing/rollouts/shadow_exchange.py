@@ -1,4 +1,4 @@
-"""A copy of a request as an exchange: nobody sent it, and nobody is given its answer."""
+"""The exchange of a shadow copy: no client sent it, and no client gets its answer."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from gateway.apis.batches.line_exchange import LineExchange
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What the incumbent did with the request that a copy is of. `None`: not known."""
+    """What the incumbent did with the request that was copied. `None`: unknown."""
 
     request_id: str
     text: str | None
@@ -19,12 +19,12 @@ class Original:
 
 
 class ShadowExchange(LineExchange):
-    """The exchange of one copy, of the incumbent's `original`."""
+    """The exchange of one copy of the incumbent's `original`."""
 
     __slots__ = ("by_meaning", "original")
 
     def __init__(self, path: str, body: bytes, original: Original, *, by_meaning: bool) -> None:
-        # Neither read from the cache nor kept: the answer is to be the candidate's own.
+        # The copy neither uses nor fills the cache: the answer must be the candidate's own.
         super().__init__(path, body, {b"cache-control": b"no-store"})
         self.original = original
         self.by_meaning = by_meaning

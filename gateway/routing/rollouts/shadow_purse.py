@@ -8,7 +8,7 @@ _SECOND: Final = 10**9
 
 
 def day_of(now_ns: int) -> str:
-    """Return the day (UTC, ISO 8601) of a moment (Unix nanoseconds)."""
+    """Return the day (UTC, ISO 8601) of a time (Unix nanoseconds)."""
     return datetime.fromtimestamp(now_ns // _SECOND, UTC).date().isoformat()
 
 
@@ -17,18 +17,18 @@ class ShadowPurse:
 
     def __init__(self) -> None:
         self.day = ""
-        self._before: int | None = None  # what this gateway had spent before this purse was; `None`: not told yet
+        self._before: int | None = None  # what this gateway had spent before this object existed; `None`: not known yet
         self._spent = 0
         self._held = 0
         self._others = 0
 
     @property
     def here(self) -> int:
-        """Return what this gateway's copies have cost today, with what those in progress may."""
+        """Return what this gateway's copies have cost today, plus the maximum cost of those in progress."""
         return (self._before or 0) + self._spent + self._held
 
     def take(self, day: str, amount: int, most: int) -> bool:
-        """Hold money for a copy; return whether there is that much. Another day starts over."""
+        """Reserve money for a copy; return whether enough is left. A new day starts from zero."""
         self._turn(day)
         if self.here + self._others + amount > most:
             return False
@@ -36,14 +36,15 @@ class ShadowPurse:
         return True
 
     def settle(self, held: int, cost: int) -> None:
-        """Replace what was held for a copy by what it has cost."""
+        """Replace the amount reserved for a copy by its cost."""
         self._held -= held
         self._spent += cost
 
     def learn(self, day: str, own_before: int, others: Iterable[int]) -> None:
-        """Record what the other gateways say of a day, and what this one had spent before it was started again.
+        """Record what the other gateways report for a day, and what this one had spent before its restart.
 
-        The latter is taken once a day: later it is what this purse has told itself, with what was held at the time.
+        The latter is used once a day: later reports contain what this object itself has reported, including
+        reservations.
         """
         self._turn(day)
         self._others = sum(others)

@@ -1,4 +1,6 @@
-"""Sends copies of the incumbent's requests to the candidate: bounded, at the platform's expense, and seen by nobody."""
+"""Sends copies of the incumbent's requests to the candidate: bounded, paid by the platform, and never returned to a
+client.
+"""
 
 import asyncio
 import contextlib
@@ -34,7 +36,7 @@ _PARTS_OF_PERCENT: Final = 10_000
 
 
 class Server(Protocol):
-    """Serves one copy to its record."""
+    """Serves one copy until it is recorded."""
 
     def serve(
         self,
@@ -47,7 +49,7 @@ class Server(Protocol):
 
 
 class Shadows:
-    """The copies of a gateway. One that has no room, no money or no price is not made, and counted."""
+    """The shadow copies of a gateway. A copy without room, money or a price is not sent, and is counted as dropped."""
 
     def __init__(self, limiter: Limiter, clock: Clock, embedder: Embedder | None) -> None:
         self._limiter = limiter
@@ -57,33 +59,33 @@ class Shadows:
         self._under_way: dict[str, set[asyncio.Task[None]]] = {}
         self._purses: dict[str, ShadowPurse] = {}
         self.made = 0
-        self.dropped: Counter[str] = Counter()  # by why
+        self.dropped: Counter[str] = Counter()  # by reason
 
     def serve_with(self, serve: Server) -> None:
-        """Record what serves copies; before, none is made."""
+        """Set the function that serves copies; before that, none is sent."""
         self._serve = serve
 
     def sync(self, rollouts: Iterable[RolloutSpec]) -> None:
-        """Forget the purses of rollouts that are gone; those of live ones stay as they are."""
+        """Forget the allowances of removed rollouts; those of live ones are unchanged."""
         live = {spec.id for spec in rollouts}
         self._purses = {name: purse for name, purse in self._purses.items() if name in live}
 
     def purse_of(self, spec: RolloutSpec) -> ShadowPurse:
-        """Return a rollout's purse."""
+        """Return a rollout's allowance."""
         return self._purses.setdefault(spec.id, ShadowPurse())
 
     def wants(self, life: RequestState, spec: RolloutSpec) -> bool:
-        """Return whether a request is one to be copied, as far as can be told before it is answered."""
+        """Return whether a request should be copied, as far as known before it is answered."""
         policy = spec.rules.shadow
         if policy is None or life.arm != "incumbent" or not isinstance(life.request, ChatRequest):
             return False
         tenant = life.snapshot.tenants.get(life.who.tenant)
         if tenant is not None and tenant.audits_requests:
-            return False  # its trail is to name every model that sees what it asks
+            return False  # its trail must name every model that sees its content
         return place_of(spec.salt, "shadow", life.id_text) < round(policy.percent * _PARTS_OF_PERCENT)
 
     def copy(self, life: RequestState, spec: RolloutSpec, text: str | None) -> None:
-        """Send a copy of a request that the incumbent has answered, soon and beside everything else."""
+        """Schedule a copy of a request that the incumbent has answered, in the background."""
         policy, attempt = spec.rules.shadow, attempt_of(life, spec.incumbent)
         seen = None if attempt is None else seen_of(attempt, text)
         if policy is None or seen is None or seen.failed or life.error is not None or self._serve is None:
@@ -92,7 +94,7 @@ class Shadows:
         if len(tasks) >= policy.max_concurrent:
             self.dropped["no room"] += 1
             return
-        # A tenant's end user is named in no record but the tenant's own, which is deleted by its rules.
+        # A tenant's end user is named only in that tenant's records, which are deleted by its rules.
         asked = msgspec.structs.replace(CHAT.read("application/json", life.body), user=None)
         held = self._hold(life, spec, policy)
         if held is None:
@@ -102,7 +104,7 @@ class Shadows:
         )
         exchange = ShadowExchange(CHAT.paths[0], life.body, original, by_meaning=policy.by_meaning)
         exchange.read = asked
-        # Pinned to where the request itself might go: no region that was closed to it is open to its copy.
+        # Pinned to the regions of the original: a copy may go to no other region.
         regions = () if life.regions is None else tuple(sorted(life.regions))
         entry = RouteEntry(model=spec.candidate, regions=regions)
         route = RouteSpec(id=f"{spec.route}~{spec.id}~{','.join(regions)}", choose=(entry,))
@@ -113,7 +115,7 @@ class Shadows:
         task.add_done_callback(tasks.discard)
 
     async def compare(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
-        """Write into a copy's record how its answer compares with the one that was given."""
+        """Write into a copy's record how its answer compares with the original."""
         spec = life.rollout
         if spec is None or not isinstance(exchange, ShadowExchange):
             return
@@ -135,19 +137,19 @@ class Shadows:
         if text is not None and original.text is not None:
             embedder = self._embedder if exchange.by_meaning else None
             said["same"] = text == original.text
-            with contextlib.suppress(asyncio.CancelledError):  # the gateway stops: the copy is recorded without
+            with contextlib.suppress(asyncio.CancelledError):  # the gateway stops: the record has no comparison
                 said["similarity"], said["by"] = await likeness(original.text, text, embedder)
         life.add_decision("shadow", said)
 
     async def close(self) -> None:
-        """End what is in progress: nobody waits for it."""
+        """Cancel all copies in progress."""
         tasks = [task for of_one in self._under_way.values() for task in of_one]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hold(self, life: RequestState, spec: RolloutSpec, policy: ShadowPolicy) -> int | None:
-        """Hold what a copy may cost the platform; `None` if it may not be made."""
+        """Reserve a copy's maximum cost; `None` if it may not be sent."""
         price = self._price(life, life.snapshot.models[spec.candidate])
         if price is None:
             self.dropped["no price"] += 1
@@ -172,21 +174,21 @@ class Shadows:
         self, serve: Server, exchange: ShadowExchange, route: RouteSpec, spec: RolloutSpec, held: int
     ) -> None:
         purse, day = self.purse_of(spec), self.purse_of(spec).day
-        cost = held  # unless it is known better
+        cost = held  # unless a better value is known
         try:
-            await asyncio.sleep(0)  # the answer's end goes first
+            await asyncio.sleep(0)  # the end of the original answer goes first
             life = serve.serve(exchange, CHAT, _payer(spec), shadow=(route, spec))
             await life.ended()
             self.made += 1
             known = life.cost.total_pico_usd
             cost = 0 if not life.attempts else held if known is None else known
-        except Exception:  # a copy's bug must not be anybody's but its own
-            _log.exception("copy failed by a fault of the gateway", extra={"rollout": spec.id})
+        except Exception:  # an error of a copy must not affect anything else
+            _log.exception("a shadow copy failed because of a fault of the gateway", extra={"rollout": spec.id})
         finally:
             if purse.day == day:
                 purse.settle(held, cost)
             else:
-                purse.settle(held, 0)  # it was yesterday's
+                purse.settle(held, 0)  # it was reserved yesterday
 
 
 def _payer(spec: RolloutSpec) -> KeyEntry:

@@ -13,7 +13,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 def why_not(condition: Condition, asked: Asked) -> str:
-    """Return which part of a condition the request does not meet, models aside; empty if it meets all of it."""
+    """Return which part of a condition the request does not meet, apart from models; empty if it meets all."""
     if condition is ALWAYS:
         return ""
     if condition.tenants and asked.tenant not in condition.tenants:
@@ -30,18 +30,18 @@ def why_not(condition: Condition, asked: Asked) -> str:
 
 
 def why_not_read(condition: Condition, reading: Reading) -> str:
-    """Return what the prompt is not, of what it must be about; empty if it is."""
+    """Return which condition on intent or complexity the prompt does not meet; empty if it meets all."""
     if condition.intent is not None and condition.intent != reading.intent:
-        return f"the prompt reads as {reading.intent or 'no'} intent, not as {condition.intent}"
+        return f"the prompt's intent is {reading.intent or 'none'}, not {condition.intent}"
     if condition.complexity is not None and condition.complexity != reading.complexity:
-        return f"the prompt reads as {reading.complexity or 'of unknown complexity'}, not as {condition.complexity}"
+        return f"the prompt's complexity is {reading.complexity or 'unknown'}, not {condition.complexity}"
     return ""
 
 
 def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) -> str:
-    """Return which part of a condition the model does not meet at present, its pace aside; empty if it meets all.
+    """Return which part of a condition the model does not meet now, apart from latency; empty if it meets all.
 
-    What is not known keeps nothing from being used, but for the cost: a model without a price is not cheap.
+    Unknown values exclude nothing, except the cost: a model without a price does not count as cheap.
     """
     low, high = condition.min_prompt_tokens, condition.max_prompt_tokens
     if low is not None or high is not None:
@@ -65,14 +65,14 @@ def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) ->
 
 
 def why_too_slow(condition: Condition, model: ModelSpec, standing: Standing) -> str:
-    """Return why the model's recent answers began too late for a condition; empty if they did not."""
+    """Return why the model's recent times to first token violate a condition; empty if they do not."""
     objective_ms = condition.ttft_objective_ms
     if objective_ms is None:
         return ""
     bound_ms, ttft_seconds = objective_ms * (1 - (condition.slo_headroom or 0)), standing.ttft_seconds(model)
     if ttft_seconds is None or ttft_seconds * 1000 <= bound_ms:
         return ""
-    return f"its answers begin after {ttft_seconds * 1000:.0f} ms; the objective leaves {bound_ms:.0f} ms"
+    return f"its time to first token is {ttft_seconds * 1000:.0f} ms; the objective allows {bound_ms:.0f} ms"
 
 
 def _why_not_now(condition: Condition, at_ns: int) -> str:

@@ -1,4 +1,4 @@
-"""Explain a route for a described request: each entry with the reason why it is used or not."""
+"""Explains a route for a described request: each entry, with the reason why it is used or not."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ Usd = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=12, allow_inf_
 
 
 class RequestFields(BaseModel):
-    """A request as someone describes it. What a running gateway would measure is by model; left out: not known."""
+    """A request as described by the caller. Values that a gateway would measure are by model; missing: unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,36 +41,42 @@ class RequestFields(BaseModel):
     conversation: str = Field(default="", max_length=100)
     intent: str | None = Field(default=None, max_length=100)
     complexity: Complexity | None = None
-    budget_left: dict[str, Share] = Field(default={}, description="The least share left of a budget, by model")
-    cost_usd: dict[str, Usd] = Field(default={}, description="What the request may cost at most, by model")
+    budget_left: dict[str, Share] = Field(default={}, description="Smallest remaining share of a budget, by model")
+    cost_usd: dict[str, Usd] = Field(default={}, description="Maximum cost of the request, by model")
     ttft_seconds: dict[str, Seconds] = Field(default={}, description="Recent times to first token, by model")
-    answer_seconds: dict[str, Seconds] = Field(default={}, description="How long the answer would take, by model")
+    answer_seconds: dict[str, Seconds] = Field(
+        default={}, description="Predicted time of the complete answer, by model"
+    )
 
 
 class ExplainedEntry(BaseModel):
-    """One entry of a route, or of one that it leads on to."""
+    """One entry of a route, or of a route that it leads to."""
 
     route: str
     entry: str
     among: Literal["choose", "fallbacks"]
-    share: float | None = Field(description="Of requests like this one: for how many it is first; null: for none")
+    share: float | None = Field(description="Share of requests like this one for which it is first; null: none")
     state: Literal["used", "skipped"]
     why: str = Field(description="Why it is skipped")
 
 
 class ExplainedLeg(BaseModel):
-    """A model that the request is led to. `targets` may see it, and no other."""
+    """A model that the request is sent to. Only `targets` may see it."""
 
     entry: str
     model: str
     pool: str
-    regions: list[str] | None = Field(description="Where it may be served; null: anywhere")
+    regions: list[str] | None = Field(description="Regions where it may be served; null: anywhere")
     targets: list[str]
-    may_be_late: bool = Field(description="Put last: it is predicted to take longer than the route's latency budget")
+    may_be_late: bool = Field(
+        description="Put last because it is predicted to take longer than the route's latency budget"
+    )
 
 
 class Explanation(BaseModel):
-    """Where a route would lead a request. `order` is who is tried, the first of equals being the heaviest."""
+    """Where a route would send a request. `order` is the order of attempts; of equal entries the one with the highest
+    weight is first.
+    """
 
     route: str
     at: datetime
@@ -79,9 +85,9 @@ class Explanation(BaseModel):
 
 
 def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Explanation:
-    """Return where a route leads a request. Nothing is called or counted, and no turn is taken.
+    """Return where a route sends a request. Nothing is called or counted, and no turn is used.
 
-    Raises InvalidRequest if the route cannot stand.
+    Raises InvalidRequest if the route is invalid.
     """
     for fault in find_faults(Serving({**serving.routes, route.id: route}, serving.models, serving.pools)):
         if fault.route == route.id:
@@ -110,7 +116,7 @@ def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Expla
 
 
 def _explained(resolver: Resolver, fork: Fork, outer: tuple[Condition, ...], share: float) -> Iterator[ExplainedEntry]:
-    """Yield a route's entries, and behind each those of the route that it leads on to."""
+    """Yield a route's entries, each followed by those of the route that it leads to."""
     reasons = {id(branch): resolver.why_closed(fork, branch, outer) for branch in (*fork.choose, *fork.fallbacks)}
     weights = sum(branch.weight for branch in fork.choose if not reasons[id(branch)])
     for number, branch in enumerate((*fork.choose, *fork.fallbacks)):
@@ -140,7 +146,7 @@ def _explained_leg(leg: Leg, order: Order) -> ExplainedLeg:
 
 
 class _Stated:
-    """What was said of each model."""
+    """The described values of each model."""
 
     def __init__(self, request: RequestFields) -> None:
         self._request = request
@@ -153,7 +159,7 @@ class _Stated:
 
     def cost_pico_usd(self, model: ModelSpec) -> int | None:
         cost = self._request.cost_usd.get(model.id)
-        return 0 if cost is None else pico_usd(cost)  # not stated keeps nothing out
+        return 0 if cost is None else pico_usd(cost)  # a missing value excludes nothing
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
         return self._request.ttft_seconds.get(model.id)
@@ -165,7 +171,7 @@ class _Stated:
         return False
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Nothing is led anywhere."""
+        """Do nothing: no request is sent."""
 
     def leave_out(self, model: ModelSpec) -> None:
-        """Nothing is counted."""
+        """Do nothing: nothing is counted."""

@@ -12,7 +12,7 @@ from gateway.routing.routes.route_plan import Leg
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a route has read the prompt as. `None`: it could not tell."""
+    """What a route has classified the prompt as. `None`: it abstained."""
 
     intent: str | None = None
     complexity: Complexity | None = None
@@ -23,11 +23,11 @@ UNREAD: Final = Reading()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is known of a request before any model. `region` is where the gateway stands; times are Unix ns.
+    """What is known of a request before any model. `region` is the gateway's; times are Unix nanoseconds.
 
-    `output_limit` is the most tokens that the caller wants in one choice, `latency_budget_ms` within
-    what it wants the answer. `readings` are by the route that read, `holds`
-    what objectives in danger hold back, `route` what was asked for.
+    `output_limit` is the maximum tokens of one choice that the caller asks for, `latency_budget_ms` the time in which
+    it wants the answer. `readings` are by the route that classified the prompt, `holds` what objectives at risk hold
+    back, `route` the requested name.
     """
 
     tenant: str
@@ -43,28 +43,30 @@ class Asked:
 
 
 class Standing(Protocol):
-    """How a model would do with the request at present. `None`: not known."""
+    """A model's current state for the request. `None`: unknown."""
 
     def prompt_tokens(self, model: ModelSpec) -> int | None:
-        """Return how many tokens the prompt has, or is estimated to have, for this model."""
+        """Return the prompt's number of tokens, counted or estimated, for this model."""
 
     def budget_left(self, model: ModelSpec) -> float | None:
-        """Return the least share (0 to 1) that a budget covering the request has left; `None`: no budget does."""
+        """Return the smallest share (0 to 1) that is left of a budget covering the request; `None`: no budget covers
+        it.
+        """
 
     def cost_pico_usd(self, model: ModelSpec) -> int | None:
-        """Return what the request may cost at most, as it would be reserved; `None`: the model has no price."""
+        """Return the request's maximum cost, as it would be reserved; `None`: the model has no price."""
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
-        """Return within which time the model's recent answers mostly began."""
+        """Return the time within which most of the model's recent answers started, in seconds."""
 
     def answer_seconds(self, leg: Leg) -> float | None:
-        """Return how long the whole answer is predicted to take there."""
+        """Return the predicted time of the complete answer there, in seconds."""
 
     def may_probe(self, model: ModelSpec) -> bool:
-        """Return whether a probe of a model whose answers come late is due, and this request may be it."""
+        """Return whether a probe of a model with late answers is due, and this request may be it."""
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Record that the request is led to a late model as its probe."""
+        """Record that the request goes to a late model as its probe."""
 
     def leave_out(self, model: ModelSpec) -> None:
-        """Count that the request is led elsewhere because the model is late."""
+        """Count that the request goes elsewhere because the model is late."""

@@ -1,4 +1,4 @@
-"""Leads requests for routes: works out each one's way and sets it on it."""
+"""Routes requests: computes each one's fallback chain and attaches it."""
 
 from typing import Final, Protocol
 
@@ -20,28 +20,28 @@ from gateway.routing.routes.route_plan import Fork, Leg, RoutePlans
 from gateway.routing.routes.turns import Turns
 from gateway.routing.routes.way import Way
 
-_MOST_NAMED: Final = 5  # entries in an error's message
+_MOST_NAMED: Final = 5  # entries in an error message
 
 
 class PromptReader(Protocol):
-    """Reports what prompts are about. Never raises, and gives up in time."""
+    """Classifies prompts. Never raises, and gives up in time."""
 
     async def read(self, route_id: str, spec: SemanticSpec, request: AnyRequest, tenant: str) -> SemanticReading:
-        """Read a request's prompt as a route's examples teach."""
+        """Classify a request's prompt by a route's examples."""
 
 
 class ArmChooser(Protocol):
-    """Leads requests to one arm of a rollout."""
+    """Assigns requests to an arm of a rollout."""
 
     def enter(self, life: RequestState, way: Way) -> None:
-        """Put the candidate before the incumbent, where the request is the candidate's."""
+        """Put the candidate before the incumbent if the request is assigned to the candidate."""
 
 
 class RouteGuide:
-    """Finds requests their way. `region` is where this gateway stands; `reader` tells what prompts are about.
+    """Computes requests' fallback chains. `region` is the gateway's; `reader` classifies prompts.
 
-    `health` says which models have nobody who may be called, `waits` how long one would wait at a pool's targets,
-    `arms` which requests are a rollout's candidate's; `None`: it is not looked at.
+    `health` returns which models have no callable target, `waits` the predicted wait at a pool's targets, `arms` which
+    requests a rollout's candidate gets; `None`: not used.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class RouteGuide:
         self.paces = PaceBook()
 
     async def begin(self, life: RequestState, route: RouteSpec) -> Way:
-        """Work out a request's way, and make it one for the first model on it.
+        """Compute a request's fallback chain, and prepare the request for the first model on it.
 
-        Raises InvalidRequest if no entry takes it, Unavailable where one may at another time.
+        Raises InvalidRequest if no entry accepts it, Unavailable if one might at another time.
         """
         fork = self._plans.plan_for(route, life.snapshot)
         asked = await self._asked(life, fork)
@@ -83,7 +83,7 @@ class RouteGuide:
         return way
 
     def _with_those_away_last(self, life: RequestState, fork: Fork, order: Order) -> list[Leg]:
-        """Return the legs, those last whose targets are all left alone. A cascade keeps the order of what it judges."""
+        """Return the candidates, those last whose targets all have open circuits. A cascade keeps its order."""
         if self._health is None or fork.cascade is not None:
             return order.legs
         legs = arranged(order.legs, self._health, self._clock.monotonic_ns())
@@ -92,11 +92,11 @@ class RouteGuide:
         return legs
 
     def standing(self, life: RequestState) -> LiveStanding:
-        """Return how models would do with a request now."""
+        """Return the current state of models for a request."""
         return LiveStanding(life, self._limiter, self.paces, self._clock, self._waits)
 
     def first_leg(self, route: RouteSpec, snapshot: Snapshot) -> Leg:
-        """Return where a route leads first as it stands, whatever its conditions."""
+        """Return the candidate to which a route leads first now, whatever its conditions."""
         return self._plans.plan_for(route, snapshot).first_leg
 
     async def _asked(self, life: RequestState, fork: Fork) -> Asked:
@@ -137,7 +137,7 @@ def _said(order: Order) -> dict[str, object]:
 
 def _nowhere(route: RouteSpec, order: Order) -> InvalidRequest | Unavailable:
     reasons = [f"{label}: {reason}" for label, reason in list(order.skipped.items())[:_MOST_NAMED]]
-    message = f"no entry of the route {route.id!r} takes this request ({'; '.join(reasons)})"
+    message = f"no entry of the route {route.id!r} accepts this request ({'; '.join(reasons)})"
     if order.may_pass:
         return Unavailable(message, code="no_route")
     return InvalidRequest(message, code="no_route", param="model")

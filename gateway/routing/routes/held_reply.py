@@ -1,4 +1,4 @@
-"""An answer that is held back until it is judged: the client sees it whole and at once, or not at all."""
+"""An answer that is held back until it is judged: the client gets it complete, or not at all."""
 
 from collections.abc import Callable
 from typing import Final
@@ -28,7 +28,7 @@ class _Alternative(msgspec.Struct, frozen=True):
 
 class _Token(msgspec.Struct, frozen=True):
     token: str = ""
-    logprob: float | None = None  # of some tokens servers do not know it
+    logprob: float | None = None  # some servers do not report it for all tokens
     top_logprobs: list[_Alternative] | None = None
 
 
@@ -58,7 +58,7 @@ _answers: Final = msgspec.json.Decoder(_Answer)
 
 
 class HeldReply(Reply):
-    """The sink of one whole chat answer that nobody is sent yet. It is asked for as one choice, and not as a stream."""
+    """The sink of one complete chat answer that is not sent yet. It is requested as one choice, and not as a stream."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         super().__init__(facts)
@@ -68,22 +68,22 @@ class HeldReply(Reply):
 
     @property
     def has_begun(self) -> bool:
-        """Return False: the client has seen nothing of it."""
+        """Return False: the client has received nothing."""
         return False
 
     @property
     def own_headers(self) -> Headers:
-        """Return the headers that came with its model: of limits, and of what was set."""
+        """Return the headers for its model: rate limits, and changed settings."""
         return self._headers[self._headers_before :]
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
+        """Count the next attempt's tokens into `progress`; drop what a failed one produced, unless it is resumed."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
             self._deltas = []
 
     def delta(self, delta: Delta) -> None:
-        """Keep a piece."""
+        """Store a delta."""
         self._progress.take(delta, self._clock.monotonic_ns())
         if self._on_tokens is not None and delta.tokens:
             self._on_tokens(delta.tokens)
@@ -91,7 +91,7 @@ class HeldReply(Reply):
         if allowance is not None and self._progress.tokens >= allowance.next_at:
             allowance.defer(delta.tokens, delta.reasoning_tokens)
             passing = allowance.offer(delta.tokens, delta.reasoning_tokens, is_complete=delta.finish_reason is not None)
-            if passing not in (delta.tokens, WAIT):  # what waits for shared counters is kept: no client has it yet
+            if passing not in (delta.tokens, WAIT):  # output waiting for shared counters is stored: no client has it
                 part = part_of(delta, passing)
                 if part is not None:
                     self._deltas.append(part)
@@ -101,17 +101,17 @@ class HeldReply(Reply):
         self._deltas.append(delta)
 
     def served(self, model: str, version: str) -> None:
-        """Keep what answers."""
+        """Store which model answers."""
         self._by = (model, version)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Let no slow client hold the target back: it takes nothing yet."""
+        """Do nothing: no client reads yet, so none can slow the target down."""
 
     async def drained(self) -> None:
-        """Wait for nothing: no client takes it yet."""
+        """Return at once: no client reads yet."""
 
     def text(self) -> HeldText:
-        """Return the answer as it can be judged. Raises UpstreamBroken if it is not a chat's."""
+        """Return the answer for judging. Raises UpstreamBroken if it is not a chat answer."""
         deltas = self._as_deltas()
         return HeldText(
             text="".join(delta.text for delta in deltas),
@@ -122,8 +122,8 @@ class HeldReply(Reply):
         )
 
     def deliver(self, reply: Reply, request: ChatRequest) -> None:
-        """Send the answer to the client's reply, as its request asks for it."""
-        reply.begin_attempt(Progress())  # what was measured is kept: these tokens come a second time
+        """Send the answer to the client's reply, in the form that its request asks for."""
+        reply.begin_attempt(Progress())  # keeps the measurements: these tokens pass a second time
         reply.served(*self._by)
         wants_logprobs = request.logprobs is True
         if self._body is not None and not request.is_streamed:
@@ -150,7 +150,7 @@ def _delta_of(body: bytes) -> Delta:
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     tokens = choice.logprobs.content or [] if choice.logprobs is not None else []
     return Delta(
-        tokens=0,  # the upstream's usage counts them
+        tokens=0,  # the upstream's usage contains their count
         text=text,
         reasoning=thought,
         refusal=message.refusal or "",
@@ -170,12 +170,12 @@ def _text_of(message: _Message) -> tuple[str, str]:
 
 def _token_logprob(token: _Token, logprob: float) -> TokenLogprob:
     others = token.top_logprobs or ()
-    top = [(0, other.token, other.logprob) for other in others if other.logprob is not None]  # ids are not told
+    top = [(0, other.token, other.logprob) for other in others if other.logprob is not None]  # without token ids
     return TokenLogprob(0, token.token, logprob, top)
 
 
 def _without_logprobs(body: bytes) -> bytes:
-    """Remove what only the judgement asked for."""
+    """Remove the log-probabilities that only the judge asked for."""
     fields = _fields_decoder.decode(body)
     choices = _choices_decoder.decode(fields["choices"])
     for choice in choices:

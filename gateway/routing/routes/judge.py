@@ -1,4 +1,4 @@
-"""Whether a cascade's answer is good enough, by what can be seen of it: refusals, schemas, log-probabilities."""
+"""Judges whether a cascade's answer is good enough: refusals, schemas, log-probabilities."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,7 +26,7 @@ _formats: Final = msgspec.json.Decoder(_Format)
 
 
 class HeldText(msgspec.Struct, frozen=True):
-    """One whole answer. `logprobs` are of its tokens, empty if the model gave none."""
+    """One complete answer. `logprobs` are of its tokens, empty if the model reported none."""
 
     text: str = ""
     refusal: str = ""
@@ -36,14 +36,14 @@ class HeldText(msgspec.Struct, frozen=True):
 
     @property
     def mean_logprob(self) -> float | None:
-        """Return the mean log-probability of a token; `None` if it is not known."""
+        """Return the mean log-probability per token; `None` if unknown."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
 
 
 def what_lacks(answer: HeldText, request: ChatRequest, policy: CascadePolicy) -> str:
-    """Return why an answer is not good enough: "refusal", "schema" or "logprob"; empty if it is.
+    """Return why an answer is not good enough: "refusal", "schema" or "logprob"; empty if it is good enough.
 
-    Log-probabilities that are not known are not low.
+    Unknown log-probabilities do not count as low.
     """
     if policy.on_refusal and _is_refusal(answer):
         return "refusal"
@@ -62,7 +62,7 @@ def _is_refusal(answer: HeldText) -> bool:
 
 
 def _misses_schema(answer: HeldText, request: ChatRequest) -> bool:
-    """Return whether JSON was asked for and the text is none, or of another shape. What cannot be told is no
+    """Return whether JSON was requested and the text is not JSON, or violates the schema. An undecidable case is no
     failure.
     """
     if not request.response_format:

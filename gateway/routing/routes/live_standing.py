@@ -17,12 +17,14 @@ Waits = Callable[[PoolSpec], int | None]  # nanoseconds
 
 
 class LiveStanding:
-    """Answers for one request. Nothing is reserved, and what is asked twice is worked out once."""
+    """The current state of models for one request. Nothing is reserved, and repeated questions are answered from
+    memory.
+    """
 
     def __init__(
         self, life: RequestState, limiter: Limiter, paces: PaceBook, clock: Clock, waits: Waits | None = None
     ) -> None:
-        """`waits` predicts how long a request would wait at a pool's targets; `None`: nobody does."""
+        """Accept the sources. `waits` predicts the wait (ns) at a pool's targets; `None`: there is no prediction."""
         self._life = life
         self._limiter = limiter
         self._paces = paces
@@ -31,13 +33,13 @@ class LiveStanding:
         self._size = -1
 
     def prompt_tokens(self, model: ModelSpec) -> int | None:
-        """Estimate the prompt from its size, by what this tenant's prompts to the model have come to."""
+        """Estimate the prompt from its size, by the tokens of this tenant's earlier prompts to the model."""
         if self._size < 0:
             self._size = prompt_bytes(self._life.body)
         return self._limiter.inputs.estimate(model.id, self._size, self._life.who.tenant)
 
     def budget_left(self, model: ModelSpec) -> float | None:
-        """Return the least share that a budget in money or GPU time has left, of those that would count the request."""
+        """Return the smallest share left of the budgets in money or GPU time that would count the request."""
         life, limiter = self._life, self._limiter
         plan = limiter.plans.plan_for(life.who, model.id, life.snapshot)
         if plan.is_empty:
@@ -52,7 +54,7 @@ class LiveStanding:
         return min(shares, default=None)
 
     def cost_pico_usd(self, model: ModelSpec) -> int | None:
-        """Return what would be reserved for the request in money."""
+        """Return what would be reserved for the request, in pico-USD."""
         life, limiter = self._life, self._limiter
         tokens_in, generates = self.prompt_tokens(model) or 0, isinstance(life.request, GenerationRequest)
         rates = limiter.quotes.rates(
@@ -67,11 +69,11 @@ class LiveStanding:
         return rates.at_start(tokens_in, self._output_tokens(model))[MONEY] if rates.is_priced else None
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
-        """Return within which time its answers mostly began."""
+        """Return the time within which most of the model's answers started, in seconds."""
         return self._paces.ttft_seconds(model.id)
 
     def answer_seconds(self, leg: Leg) -> float | None:
-        """Return how long an answer of the length that such requests have takes, behind what waits there now."""
+        """Return how long an answer of the usual length takes there, including the current queue, in seconds."""
         wait_ns = None if self._waits is None else self._waits(leg.pool)
         return self._paces.answer_seconds(leg.model.id, self._output_tokens(leg.model), (wait_ns or 0) / 1e9)
 
@@ -81,11 +83,11 @@ class LiveStanding:
         return self._paces.is_probe_due(model.id, self._clock.monotonic_ns(), states_budget=states_budget)
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Record that the request is led to a late model as its probe."""
+        """Record that the request goes to a late model as its probe."""
         self._paces.begin_probe(model.id, self._clock.monotonic_ns())
 
     def leave_out(self, model: ModelSpec) -> None:
-        """Count that the request is led elsewhere because the model is late."""
+        """Count that the request goes elsewhere because the model is late."""
         self._paces.leave_out(model.id)
 
     def _output_tokens(self, model: ModelSpec) -> int:

@@ -1,26 +1,26 @@
-"""Recent speed of models, learned while routes use it.
+"""Recent latency of models, learned while routes use them.
 
-A model that is left because its answers come late would stay late for ever, as nothing new is learned of it. So a few
-requests are sent there as probes, and what a probe shows replaces what was known.
+A model that is avoided because its answers are late would stay late forever, because nothing new is learned about it.
+So a few requests are sent there as probes, and a probe's result replaces earlier ones.
 """
 
 from collections import OrderedDict
 from typing import Final
 
-_WEIGHT: Final = 0.1  # of the newest answer in the moving averages: about the last ten
-_DEVIATIONS: Final = 2.0  # above the mean: where answers scatter evenly, about one in twenty takes longer
-_FEW: Final = 3  # below so many answers nothing is known
-# When a late model is probed: of the requests that leave it out, at most one in so many, and not more often than
+_WEIGHT: Final = 0.1  # weight of the newest answer in the moving averages: about the last ten
+_DEVIATIONS: Final = 2.0  # above the mean: in a normal distribution about one answer in twenty takes longer
+_FEW: Final = 3  # with fewer answers nothing is known
+# When a late model is probed: at most one in this many of the requests that avoid it, and not more often than
 PROBE_EVERY: Final = 20
-PROBE_PAUSE_NS: Final = 5_000_000_000  # this; or, where there are fewer requests, after
+PROBE_PAUSE_NS: Final = 5_000_000_000  # this; or, if there are fewer requests, after
 PROBE_AFTER_NS: Final = 30_000_000_000  # this time without an answer of it.
-# A request that states a latency budget of its own is a probe only after so long: nobody else has come by then.
+# A request with its own latency budget is a probe only after this time, in which no other request was one.
 STATED_PROBE_AFTER_NS: Final = 300_000_000_000
 _MAX_MODELS: Final = 10_000
 
 
 class _Average:
-    """A moving average and how far off it was, in seconds."""
+    """A moving average and its mean deviation, in seconds."""
 
     __slots__ = ("deviation", "is_replaced", "mean", "seen")
 
@@ -28,7 +28,7 @@ class _Average:
         self.mean = 0.0
         self.deviation = 0.0
         self.seen = 0
-        self.is_replaced = False  # by the next
+        self.is_replaced = False  # by the next value
 
     def add(self, seconds: float) -> None:
         if self.is_replaced:
@@ -47,21 +47,21 @@ class _Pace:
     __slots__ = ("awaits_probe", "left_out", "per_token", "probed_at_ns", "seen_at_ns", "ttft")
 
     def __init__(self) -> None:
-        self.ttft = _Average()  # of streams, and of engines' answers
-        self.per_token = _Average()  # output token; of whole answers all of their time
+        self.ttft = _Average()  # of streams, and of engine hosts' answers
+        self.per_token = _Average()  # per output token; for complete answers, of their whole time
         self.seen_at_ns = 0
         self.probed_at_ns = 0
         self.left_out = 0  # requests since then that would have gone there
         self.awaits_probe = False
 
     def replace_by_next(self) -> None:
-        """Let the next answer stand for all that is known."""
+        """Let the next answer replace everything known."""
         for average in (self.ttft, self.per_token):
             average.is_replaced = average.seen > 0
 
 
 class PaceBook:
-    """What is known of each model's pace, by its id. Times are monotonic nanoseconds."""
+    """Recent latency of each model, by its id. Times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Pace] = OrderedDict()
@@ -69,7 +69,7 @@ class PaceBook:
     def learn(
         self, model: str, began_ns: int, first_at_ns: int | None, ended_ns: int, output_tokens: int | None
     ) -> None:
-        """Record a good answer of a model into its averages. `None`: no token was seen on its way, or none is known."""
+        """Add a successful answer to a model's averages. `None`: no token was observed, or the count is unknown."""
         pace = self._known.setdefault(model, _Pace())
         self._known.move_to_end(model)
         if len(self._known) > _MAX_MODELS:
@@ -91,9 +91,9 @@ class PaceBook:
             pace.left_out += 1
 
     def is_probe_due(self, model: str, now_ns: int, *, states_budget: bool = False) -> bool:
-        """Return whether a request may be led to a late model to see whether it still is.
+        """Return whether a request may go to a late model, to check whether it is still late.
 
-        `states_budget`: the request states a latency budget of its own.
+        `states_budget`: the request has its own latency budget.
         """
         pace = self._known.get(model)
         if pace is None:
@@ -106,21 +106,21 @@ class PaceBook:
         return pace.left_out >= PROBE_EVERY - 1 and now_ns - pace.probed_at_ns >= PROBE_PAUSE_NS
 
     def begin_probe(self, model: str, now_ns: int) -> None:
-        """Record that a request is led to a late model as its probe."""
+        """Record that a request goes to a late model as its probe."""
         pace = self._known.get(model)
         if pace is not None:
             pace.probed_at_ns, pace.left_out, pace.awaits_probe = now_ns, 0, True
 
     def ttft_seconds(self, model: str) -> float | None:
-        """Return within which time about nineteen of twenty answers begin; `None` if too little is known."""
+        """Return the time (s) within which about nineteen of twenty answers start; `None` if too little is known."""
         pace = self._known.get(model)
         return None if pace is None or pace.ttft.seen < _FEW else _upper(pace.ttft)
 
     def answer_seconds(self, model: str, output_tokens: int, least_seconds: float = 0.0) -> float | None:
-        """Return how long an answer of the given number of tokens takes at the model's present pace; `None`: too little
-        is known.
+        """Return the time (s) of an answer of this many tokens at the model's current speed; `None`: too little is
+        known.
 
-        `least_seconds` is how long it will wait to begin, where that may be longer than its last answers did.
+        `least_seconds` is the expected wait before it starts, if longer than that of recent answers.
         """
         pace = self._known.get(model)
         if pace is None or pace.per_token.seen < _FEW:

@@ -1,14 +1,14 @@
-"""Whether an answer begins as models begin when they refuse, in nine languages.
+"""Whether an answer starts as models' refusals do, in nine languages.
 
-Only a beginning counts: an answer may quote such words, or be about them. What is recognized is an inability to do
-what was asked (help, provide, answer, ...), not any regret; of a language that is not here nothing is.
+Only the start counts: an answer may quote such words, or be about them. Recognised is an inability to do what was asked
+(help, provide, answer, ...), not any regret; other languages are never recognised.
 """
 
 import re
 from typing import Final
 
-_LOOKED_AT: Final = 300  # characters of an answer's beginning
-_REST: Final = r"[^.!?\n]{0,80}?"  # of the sentence
+_LOOKED_AT: Final = 300  # characters at an answer's start
+_REST: Final = r"[^.!?\n]{0,80}?"  # the rest of the sentence
 _CLAUSE: Final = r"[^.!?\n,;]{0,80}?"
 _THEN: Final = r"[,;:.!…–—\-\s]*+"  # between a regret and what follows
 
@@ -163,8 +163,8 @@ _REFUSAL: Final = re.compile(
 
 
 def begins_as_refusal(text: str) -> bool:
-    """Return whether a text begins as a refusal does.
+    """Return whether a text starts as a refusal does.
 
-    Known are English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese.
+    Recognised are English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese.
     """
     return _REFUSAL.match(text[:_LOOKED_AT]) is not None

@@ -1,4 +1,4 @@
-"""A request as one model is asked it: in the body, the model's name in place of the route's."""
+"""A request rewritten for one model: the body contains the model's name instead of the route's."""
 
 from collections.abc import Mapping
 from typing import Final, overload
@@ -29,7 +29,7 @@ def renamed_body(body: bytes, model: str) -> bytes:
 
 
 def asked_whole(request: ChatRequest, body: bytes, *, wants_logprobs: bool) -> tuple[ChatRequest, bytes]:
-    """Return a chat, and its JSON, as it is asked for in one piece; with log-probabilities where they are wanted."""
+    """Return a chat, and its JSON, as requested in one piece; with log-probabilities if wanted."""
     fields: dict[str, object] = {"stream": None, "stream_options": None}
     if wants_logprobs:
         fields["logprobs"] = True
@@ -49,7 +49,7 @@ def _translated(request: TranslatedChat, fields: Mapping[str, object], **changes
 
 
 def _with_fields(body: bytes, fields: Mapping[str, object]) -> bytes:
-    """Set fields of a JSON object, and take out those that are set to `None`."""
+    """Set fields of a JSON object, and remove those whose value is `None`."""
     found = _fields_decoder.decode(body)
     for name, value in fields.items():
         if value is None:

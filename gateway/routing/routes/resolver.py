@@ -1,4 +1,4 @@
-"""Resolve a route to models, best first, with the reasons why others are excluded."""
+"""Resolves a route to models, best first, with the reasons why others are excluded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,46 +14,46 @@ from gateway.routing.routes.turns import Turns
 
 @dataclass(slots=True)
 class Order:
-    """The legs of a request's way, best first. `skipped` says by label why an entry is none of them.
+    """A request's candidates, best first. `skipped` has, by label, why an entry is not among them.
 
-    `may_pass`: at another time the request could be taken, though nothing of it changed.
+    `may_pass`: at another time the same request could be accepted.
     """
 
     legs: list[Leg] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     may_pass: bool = False
-    chosen: int = 0  # so many of them are of the entries to choose among, before any fallback
-    late: list[str] = field(default_factory=list)  # put last, for they are predicted to take too long
-    probe: str = ""  # the first, although its answers came late: to see whether they still do
+    chosen: int = 0  # number of legs that come from the choices, before any fallback
+    late: list[str] = field(default_factory=list)  # labels of those put last: predicted to take too long
+    probe: str = ""  # the first one, although its answers were late: tests whether they still are
 
 
 class Resolver:
-    """Works out one request's order. `turns` counts whose turn it is; looks only where `takes_turns` is false."""
+    """Computes one request's order. `turns` counts turns; if `takes_turns` is false, it is only read."""
 
     def __init__(self, asked: Asked, standing: Standing, turns: Turns, *, takes_turns: bool = True) -> None:
         self._asked = asked
         self._standing = standing
         self._turns = turns
         self._takes_turns = takes_turns
-        self._slow: dict[int, Leg] = {}  # by identity: closed by nothing but their pace
-        self._to_probe: set[int] = set()  # of these, the ones that are open all the same, to be probed
+        self._slow: dict[int, Leg] = {}  # by identity: excluded only because of their latency
+        self._to_probe: set[int] = set()  # the ones of these that are used anyway, as probes
 
     def order(self, fork: Fork) -> Order:
-        """Return a route's legs in the order to try them; none if no entry takes the request."""
+        """Return a route's candidates in the order to try them; empty if no entry accepts the request."""
         found = Order()
         for leg in self._legs(fork, (), found, takes_turn=self._takes_turns, is_top=True):
-            # Named a second time it adds nothing: the same model at targets that were tried.
+            # A second mention adds nothing: the same model at targets that were tried.
             if not any(leg.model is known.model and leg.within == known.within for known in found.legs):
                 found.legs.append(leg)
         self._settle_probe(found)
         budgets = (fork.latency_budget_ms, self._asked.latency_budget_ms)
         stated = [budget for budget in budgets if budget is not None]
-        if stated and fork.cascade is None:  # a cascade keeps its order, and ends where its time does
+        if stated and fork.cascade is None:  # a cascade keeps its order, and ends when its time is over
             self._put_late_last(found, min(stated) / 1000)
         return found
 
     def _settle_probe(self, found: Order) -> None:
-        """Probe the first leg that is too slow for its condition, and leave out all other legs that are too slow."""
+        """Probe the first candidate that is too slow for its condition, and exclude all others that are too slow."""
         if not self._slow:
             return
         first = found.legs[0] if found.legs else None
@@ -72,13 +72,13 @@ class Resolver:
         found.probe = leg.label
 
     def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
-        """Return why a fork's branch leads to no model for the request; empty if it does."""
+        """Return why a fork's branch leads to no model for the request; empty if it leads to one."""
         return self._why_closed(fork, branch, outer)[0]
 
     def _legs(
         self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
     ) -> Iterator[Leg]:
-        """Yield a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
+        """Yield a fork's candidates. `outer` are the conditions of the branches that led to it; they apply too."""
         open_now = self._without_frozen(
             fork, [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
         )
@@ -98,14 +98,15 @@ class Resolver:
         for number, branch in enumerate(branches):
             if isinstance(branch.to, Leg):
                 yield branch.to
-            else:  # only the way that is gone first takes a turn there: others are a look ahead
+            else:  # only the branch that is used first takes a turn there: others look ahead
                 takes = takes_turn and number == 0
                 yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
 
     def _without_frozen(self, fork: Fork, branches: list[Branch], found: Order) -> list[Branch]:
-        """Leave out canaries that an objective in danger freezes, unless nothing else is there to choose.
+        """Exclude canaries that an objective at risk freezes, unless there is nothing else to choose.
 
-        Objectives name the model that is served, canaries are of another: any of the fork's models may be in danger.
+        Objectives name the model that is served, and canaries are other models: any of the fork's models may be at
+        risk.
         """
         asked = self._asked
         others = [branch for branch in branches if not is_canary(branch.label)] if asked.holds else branches
@@ -114,12 +115,12 @@ class Resolver:
         hold = hold_on(asked.holds, "freeze_canaries", HeldFor(asked.tenant, asked.route, fork.models), asked.at_ns)
         if hold is None:
             return branches
-        why = f"frozen while objective {hold.slo!r} is in danger"
+        why = f"frozen while objective {hold.slo!r} is at risk"
         found.skipped |= {branch.label: why for branch in branches if is_canary(branch.label)}
         return others
 
     def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
-        """Return whether a branch leads to any model for this request, and note why it does not."""
+        """Return whether a branch leads to any model for this request, and record why it does not."""
         reason, may_pass = self._why_closed(fork, branch, outer)
         if reason:
             found.skipped.setdefault(branch.label, reason)
@@ -162,7 +163,7 @@ class Resolver:
         return reason, bool(reason)
 
     def _probed_of(self, found: Order, late: set[int]) -> Leg | None:
-        """Return which of the late legs that would come first is probed; the others of those are left out."""
+        """Return which of the late candidates that would come first is probed; the others are excluded."""
         before = list(takewhile(lambda leg: id(leg) in late, found.legs))
         probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
         if probed is not None:
@@ -173,9 +174,9 @@ class Resolver:
         return probed
 
     def _put_late_last(self, found: Order, budget_seconds: float) -> None:
-        """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest.
+        """Keep the order among candidates that are predicted to be in time or are unknown; then the fastest.
 
-        Of those that would else come first, one whose probe is due stays first.
+        A first candidate whose probe is due stays first.
         """
         rest = found.legs[1:] if found.probe else found.legs
         predicted = [(self._standing.answer_seconds(leg), leg) for leg in rest]

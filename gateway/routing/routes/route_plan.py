@@ -1,4 +1,4 @@
-"""A route worked out for one snapshot: a tree whose leaves are models, each with the targets that it may use."""
+"""A route compiled for one snapshot: a tree whose leaves are models, each with the targets that it may use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from contracts.serving.semantic import SemanticSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
-    """A model that a request may be led to. `pool` has the targets that may serve it, `within` their ids.
+    """A candidate: a model that a request may be sent to. `pool` has the targets that may serve it, `within` their ids.
 
-    `within` is `None` if these are all of the pool's.
+    `within` is `None` if these are all of the pool's targets.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fork:
-    """A route: branches to choose among, and those that follow."""
+    """A route: branches to choose among, and fallback branches."""
 
     id: str
     choose: tuple[Branch, ...]
@@ -46,35 +46,35 @@ class Fork:
 
     @property
     def readers(self) -> tuple["Fork", ...]:
-        """Return the routes, this one and those behind it, that read the prompt."""
+        """Return the routes, this one and those below it, that classify the prompt."""
         inner = [branch.to.readers for branch in (*self.choose, *self.fallbacks) if isinstance(branch.to, Fork)]
         own = () if self.semantic is None else (self,)
         return sum(inner, own)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the models, by id, that its entries lead to."""
+        """Return the ids of the models that its entries lead to."""
         branches = (*self.choose, *self.fallbacks)
         found = [(to.model.id,) if isinstance(to, Leg) else to.models for to in (branch.to for branch in branches)]
         return tuple(dict.fromkeys(sum(found, ())))
 
     @property
     def first_leg(self) -> Leg:
-        """Return where it leads first as it stands."""
+        """Return the candidate to which it leads first now."""
         to = self.choose[0].to
         return to if isinstance(to, Leg) else to.first_leg
 
 
 class RoutePlans:
-    """The routes of one snapshot, each worked out when it is first asked for."""
+    """The routes of one snapshot, each compiled at its first use."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
         self._plans: dict[str, Fork] = {}
 
     def plan_for(self, route: RouteSpec, snapshot: Snapshot) -> Fork:
-        """Return a route's plan. The snapshot's routes fit together: `contracts.serving.route_checks` has seen to
-        it.
+        """Return a route's compiled plan. The snapshot's routes are valid: `contracts.serving.route_checks` has
+        verified them.
         """
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
@@ -86,7 +86,7 @@ class RoutePlans:
 
 
 def plan_route(route: RouteSpec, serving: Serving, pin: Regions = None) -> Fork:
-    """Work a sound route out. `pin` is where the routes before it may be served."""
+    """Compile a valid route. `pin` has the regions to which the routes above it restrict it."""
     regions = meet(pin, route.regions)
     return Fork(
         id=route.id,

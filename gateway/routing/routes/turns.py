@@ -6,13 +6,13 @@ from zlib import crc32
 
 from gateway.routing.routes.route_plan import Branch
 
-_MOST_KEPT: Final = 4_096  # routes, each set of weights its own; who is dropped begins again
+_MOST_KEPT: Final = 4_096  # number of routes, each set of weights counted separately; a dropped one starts over
 
 _Shares = tuple[tuple[str, int], ...]  # (label, weight) each
 
 
 class Turns:
-    """Weighted round robin, smooth, one turn counter a route. A conversation stays with the entry it began with."""
+    """Smooth weighted round robin, with one turn counter per route. A conversation stays with its first entry."""
 
     def __init__(self) -> None:
         self._credit: dict[tuple[str, _Shares], dict[str, int]] = {}
@@ -26,12 +26,12 @@ class Turns:
         takes_turn: bool,
         among: Sequence[Branch] | None = None,
     ) -> list[Branch]:
-        """Return the branches, the one whose turn it is first and the others behind it by weight.
+        """Return the branches: the one whose turn it is, then the others by weight.
 
-        Smooth weighted round robin (nginx, 2012), as among a pool's targets: over sum-of-weights turns each is first
-        exactly weight times. A conversation's first is drawn by its id, by weight, and the same as long as the same
-        branches are open. `takes_turn` false looks at whose turn it would be. `among` are all of the route's branches,
-        also those that are closed to this request; `None`: these are all. With other weights turns start over.
+        Smooth weighted round robin (nginx, 2012), as among a pool's targets: in sum-of-weights turns each branch is
+        first exactly weight times. A conversation's branch is drawn by its id, by weight, and stays the same while the
+        same branches are open. With `takes_turn` false no turn is used. `among` are all of the route's branches,
+        including those closed to this request; `None`: `branches` are all. With other weights the turns start over.
         """
         if len(branches) < 2:
             return list(branches)

@@ -1,4 +1,4 @@
-"""One request's way along a route: the models it may be led to, and the request as each of them is asked it."""
+"""One request's fallback chain: the models it may be sent to, and the request rewritten for each."""
 
 from contracts.api.chat import GenerationRequest
 from contracts.api.requests import AnyRequest
@@ -10,21 +10,21 @@ from gateway.routing.routes.route_plan import Leg
 
 
 class Way:
-    """The legs of one request, best first, at least one. `enter` makes it a request for one of them."""
+    """The candidates of one request, best first, at least one. `enter` rewrites the request for one of them."""
 
     def __init__(self, life: RequestState, route: RouteSpec, legs: list[Leg], judged: int = 0) -> None:
-        """`judged`: of the given number of legs an answer that is not good enough leads to the next; others are for
-        failures.
+        """Accept the candidates. `judged`: after the first `judged` of them, an insufficient answer leads to the next
+        one; the others are used after failures.
         """
         assert life.request is not None
         self.legs = legs
         self.route = route
         self.judged = judged
-        self.asked: AnyRequest = life.request  # as the application asked
+        self.asked: AnyRequest = life.request  # as the application sent it
         self._body = life.body
 
     def enter(self, life: RequestState, leg: Leg) -> None:
-        """Make it a request for a leg's model, to be served where the leg says. Raises UnsupportedValue."""
+        """Rewrite the request for a candidate's model and targets. Raises UnsupportedValue."""
         life.model, life.regions = leg.model, leg.regions
         life.cache = self.route.cache or leg.model.cache
         request = renamed(self.asked, leg.model.id)
@@ -34,7 +34,7 @@ class Way:
         life.request = request
 
     def enter_first(self, life: RequestState) -> None:
-        """Make it a request for the first model that takes its values. Raises UnsupportedValue if none does."""
+        """Rewrite the request for the first model that accepts its values. Raises UnsupportedValue if none does."""
         while True:
             try:
                 self.enter(life, self.legs[0])

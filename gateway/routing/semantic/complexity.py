@@ -1,6 +1,4 @@
-"""Reports prompts that need a large model from those that a small one does well, by what they are about and look
-like.
-"""
+"""Separates prompts that need a large model from those that a small one can answer, by topic and form."""
 
 import math
 import re
@@ -18,10 +16,11 @@ from gateway.routing.semantic.tally import Tally
 from gateway.routing.semantic.thresholds import best_threshold
 from gateway.routing.semantic.vectors import FloatArray
 
-# Chosen by cross-validation over the prompts that come with Tollkeeper; a third and three times differ by a point.
+# Chosen by cross-validation over the prompts that come with Tollkeeper; a third and three times this value differ by
+# one point.
 _PENALTY: Final = 1.0
 _STEPS: Final = 50  # Newton's method needs about ten
-_LOOK_WEIGHT: Final = 0.3  # of what a prompt looks like, beside a vector of length 1
+_LOOK_WEIGHT: Final = 0.3  # weight of a prompt's form, beside a vector of length 1
 _MOST_CHARACTERS: Final = 8000
 _REASONING = re.compile(
     r"\b(prove|derive|explain|analy[sz]e|compare|evaluate|design|implement|optimi[sz]e|justify|discuss|plan|debug"
@@ -38,12 +37,12 @@ def given_prompts() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def complexity_examples(spec: ComplexitySpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the simple and the complex prompts that a classifier learns from: the route's own, or the given ones."""
+    """Return the simple and the complex prompts to learn from: the route's own, or the supplied ones."""
     return (spec.simple, spec.complex) if spec.simple else given_prompts()
 
 
 def look_of(text: str) -> list[float]:
-    """Return what a prompt looks like, each part about 0 to 1: its length, its code, words that ask for reasoning."""
+    """Return a prompt's form, each part about 0 to 1: its length, its code, words that ask for reasoning."""
     text = text[:_MOST_CHARACTERS]
     words = len(text.split())
     return [
@@ -56,16 +55,16 @@ def look_of(text: str) -> list[float]:
 
 
 class ComplexityClassifier:
-    """Returns the probability that a prompt is complex."""
+    """Computes the probability that a prompt is complex."""
 
     def __init__(self, weights: FloatArray, slope: float, offset: float, threshold: float) -> None:
-        """`slope` and `offset` make a probability of what the weights give."""
+        """Accept the weights; `slope` and `offset` turn their score into a probability."""
         self._weights = weights
         self._slope, self._offset = slope, offset
         self.threshold = threshold
 
     def probability(self, vector: FloatArray, text: str) -> float:
-        """Return it for a text and its vector [dimensions]."""
+        """Return the probability for a text and its vector [dimensions]."""
         score = float(_features(vector[None], [text])[0] @ self._weights)
         return _sigmoid(self._slope * score + self._offset)
 
@@ -73,10 +72,10 @@ class ComplexityClassifier:
 def fit_complexity(
     spec: ComplexitySpec, vectors: Mapping[str, FloatArray]
 ) -> tuple[ComplexityClassifier, ComplexityReport]:
-    """Make a classifier of examples, whose vectors are given by text, and return how well it does.
+    """Train a classifier on examples, with their vectors by text, and return it with its accuracy.
 
-    A ridge regression onto -1 and 1, both kinds weighing alike, and a logistic curve over what it says of examples that
-    it has not seen (Platt 1999).
+    A ridge regression onto -1 and 1, with equal weight for both classes, and a logistic curve over its scores of
+    examples that it has not seen (Platt 1999).
     """
     simple, complex_ = complexity_examples(spec)
     texts = (*simple, *complex_)
@@ -103,14 +102,16 @@ def _features(vectors: FloatArray, texts: Sequence[str]) -> FloatArray:
 
 
 def _ridge(features: FloatArray, aims: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the weights, and for each row what those without it would say of it (Allen 1974, in closed form)."""
+    """Return the weights, and each row's score by weights fitted without that row (Allen 1974, in closed form)."""
     inverse = np.linalg.inv(features @ features.T + _PENALTY * np.eye(len(features)))
     shares = inverse @ aims
     return features.T @ shares, aims - shares / np.diag(inverse)
 
 
 def _logistic(scores: FloatArray, labels: NDArray[np.bool_]) -> tuple[float, float]:
-    """Fit slope and offset by Newton's method. Targets are slightly off 0 and 1 (Platt scaling) for few examples."""
+    """Fit slope and offset by Newton's method. Targets are slightly off 0 and 1 (Platt scaling) because examples are
+    few.
+    """
     right, wrong = int(labels.sum()), int((~labels).sum())
     aims = np.where(labels, (right + 1) / (right + 2), 1 / (wrong + 2))
     slope, offset = 1.0, 0.0

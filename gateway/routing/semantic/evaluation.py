@@ -11,11 +11,11 @@ from gateway.routing.semantic.learning import READ_TOKENS, learn
 from gateway.routing.semantic.reports import LessonReport
 from gateway.routing.semantic.tally import Tally
 
-_OPERATOR: Final = ""  # whose prompts these are: no tenant's
+_OPERATOR: Final = ""  # the owner of these prompts: no tenant
 
 
 class LabelledPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A prompt, and what it should be read as. `intent` left out: nothing is said of it; null: none of the intents."""
+    """A prompt and its expected classification. Missing `intent`: unspecified; null: none of the intents."""
 
     text: str
     intent: str | None | msgspec.UnsetType = msgspec.UNSET
@@ -23,7 +23,7 @@ class LabelledPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """What came out. Tallies are of the prompts that say what they should be read as; `None`: there were none."""
+    """The result. Tallies include the prompts with an expected classification; `None`: there were none."""
 
     examples: LessonReport
     intents: Tally | None

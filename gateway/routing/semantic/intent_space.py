@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from gateway.routing.semantic.vectors import FloatArray
 
 _NEAREST: Final = 3
-_ROWS: Final = 64  # scored at once: bounds the memory it takes
+_ROWS: Final = 64  # texts scored at once: bounds the memory
 
 
 class IntentSpace:
     """The examples' vectors, by intent.
 
-    A score is 0 to 1: the mean of the cosine to the middle of an intent's examples and of the mean cosine to the three
-    nearest of them. The middle does well with few examples, the nearest with intents that are several things at once.
+    A score is 0 to 1: the mean of the cosine to the centroid of an intent's examples and of the mean cosine to the
+    three nearest of them. The centroid works well with few examples, the nearest ones for intents with several topics.
     """
 
     def __init__(self, vectors: FloatArray, labels: NDArray[np.int64], intents: int) -> None:
@@ -26,30 +26,30 @@ class IntentSpace:
         self._sums = self._is_of.T.astype(np.float64) @ vectors
         self._middles = _normal(self._sums)
         self._counts = np.bincount(labels, minlength=intents)
-        # Row by row each intent's examples, and behind them one at right angles to all texts where it has few.
+        # For each intent the rows of its examples; intents with few examples get rows orthogonal to all texts.
         self._vectors = np.vstack([vectors, np.zeros_like(vectors[:1])])
         self._members = np.full((intents, max(int(self._counts.max()), _NEAREST)), len(vectors))
         for intent, count in enumerate(self._counts):
             self._members[intent, :count] = np.flatnonzero(labels == intent)
 
     def scores(self, texts: FloatArray) -> FloatArray:
-        """Return [texts, intents]."""
+        """Return scores [texts, intents]."""
         return self._blend(_products(texts, self._middles), _products(texts, self._vectors), self._counts)
 
     def held_out_scores(self) -> FloatArray:
-        """Return [examples, intents], each example's as if it were none of them."""
+        """Return scores [examples, intents], each example's as if it were not among them."""
         vectors = self._vectors[:-1]
         own = self._is_of.astype(np.float64)
-        along = vectors @ self._sums.T - own  # what is left of each sum, along the example
+        along = vectors @ self._sums.T - own  # what is left of each sum without the example
         lengths = np.sqrt(np.maximum((self._sums**2).sum(1) - own * (2 * along + 1), 1e-12))
         to_examples = vectors @ self._vectors.T
-        # What is said twice is no proof that the other saying of it is found.
+        # A duplicate does not prove that another wording would be found.
         is_same = to_examples > 1 - 1e-9
         left = self._counts - (is_same[:, :-1] @ own).astype(np.int64)
         return self._blend(along / lengths, np.where(is_same, 0.0, to_examples), left)
 
     def _blend(self, to_middles: FloatArray, to_examples: FloatArray, counts: NDArray[np.int64]) -> FloatArray:
-        """Return the scores; `counts`: how many examples there are to be near to, of each intent."""
+        """Return the scores; `counts`: the number of nearest examples of each intent."""
         nearest = np.empty_like(to_middles)
         for first in range(0, len(nearest), _ROWS):
             rows = slice(first, first + _ROWS)
@@ -60,13 +60,13 @@ class IntentSpace:
 
 
 def _products(texts: FloatArray, others: FloatArray) -> FloatArray:
-    """Return [texts, others]. A single text's are had on the event loop: without threads that wait for one another."""
+    """Return dot products [texts, others]. A single text is computed on the event loop, without threads."""
     found: FloatArray = np.einsum("td,od->to", texts, others) if len(texts) == 1 else texts @ others.T
     return found
 
 
 def label_array(counts: Sequence[int]) -> NDArray[np.int64]:
-    """Return the intent of each example, where each has so many, in order."""
+    """Return the intent of each example, for examples sorted by intent with these counts."""
     return np.repeat(np.arange(len(counts)), counts)
 
 

@@ -1,4 +1,4 @@
-"""Reports what a prompt is about by a route's examples, and says nothing where they do not tell."""
+"""Classifies what a prompt is about by a route's examples, and abstains if they do not decide."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,26 +18,26 @@ from gateway.routing.semantic.thresholds import best_threshold
 from gateway.routing.semantic.vectors import FloatArray
 
 _FOLDS: Final = 5
-_SURELY_OWN: Final = 0.25  # quantile of an intent's own examples' scores
-# Of the examples at least: where an intent is many things at once, its examples are no nearer to one another than
-# strangers are, and the best line would leave most of what it is meant for to the default.
+_SURELY_OWN: Final = 0.25  # quantile of the scores of an intent's own examples
+# At least this share of the examples: if an intent covers several topics, its examples are no nearer to each other than
+# unrelated texts are, and the best threshold would leave most of its prompts to the default.
 _LEAST_TAKEN: Final = 0.75
 _HERE: Final = Path(__file__).parent
 
 
 @cache
 def everyday_prompts() -> tuple[str, ...]:
-    """Return prompts of all kinds: what a route's intents are told apart from, beside one another."""
+    """Return prompts of all kinds, as a contrast to a route's intents."""
     return read_prompts("everyday")
 
 
 def read_prompts(name: str) -> tuple[str, ...]:
-    """Return the prompts of a list in the folder `prompts`, one a line."""
+    """Return the prompts of a list in the folder `prompts`, one per line."""
     return tuple((_HERE / "prompts" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
 
 
 class _Examples(msgspec.Struct, frozen=True):
-    """What there is to learn from: [n, dimensions] each, and the intent of each of `vectors`."""
+    """Training data: vectors [n, dimensions], and the intent of each of `vectors`."""
 
     vectors: FloatArray
     labels: NDArray[np.int64]
@@ -45,8 +45,8 @@ class _Examples(msgspec.Struct, frozen=True):
     everyday: FloatArray
 
     def part(self, fold: int) -> tuple["_Examples", "_Examples"]:
-        """Return all but one fold, and the fold. Each intent is spread over the folds."""
-        places = np.concatenate([np.arange(count) for count in np.bincount(self.labels)])  # they lie by intent
+        """Return all folds but one, and that fold. Each intent is spread over the folds."""
+        places = np.concatenate([np.arange(count) for count in np.bincount(self.labels)])  # they are sorted by intent
         held, others, everyday = (
             which % _FOLDS == fold for which in (places, np.arange(len(self.others)), np.arange(len(self.everyday)))
         )
@@ -55,14 +55,14 @@ class _Examples(msgspec.Struct, frozen=True):
 
 
 class IntentClassifier:
-    """Reads vectors as one of the intents, or as none."""
+    """Classifies vectors as one of the intents, or as none."""
 
     def __init__(self, space: IntentSpace, thresholds: FloatArray) -> None:
         self._space = space
         self._thresholds = thresholds
 
     def read(self, texts: FloatArray) -> list[tuple[int | None, float]]:
-        """Return for each of [texts, dimensions] which intent it is (`None`: none), and the best intent's score."""
+        """Return for each of [texts, dimensions] its intent (`None`: none), and the best intent's score."""
         scores = self._space.scores(texts)
         best = scores.argmax(1)
         highest = scores[np.arange(len(best)), best]
@@ -74,7 +74,7 @@ class IntentClassifier:
 
 
 def fit_intents(spec: SemanticSpec, vectors: Mapping[str, FloatArray]) -> tuple[IntentClassifier, IntentReport]:
-    """Make a classifier of a route's examples, whose vectors are given by text, and return how well it does."""
+    """Train a classifier on a route's examples, with their vectors by text, and return it with its accuracy."""
     labels = label_array([len(intent.examples) for intent in spec.intents])
     examples = _Examples(
         np.stack([vectors[text] for intent in spec.intents for text in intent.examples]),
@@ -100,18 +100,18 @@ def _fit(examples: _Examples, stated: FloatArray) -> tuple[IntentClassifier, flo
 
 
 def _calibrate(space: IntentSpace, examples: _Examples) -> float:
-    """Find one threshold for all intents: of many small sets of examples, one of their own each does worse."""
+    """Find one threshold for all intents: with small sets of examples, one threshold per intent does worse."""
     scores = space.held_out_scores()
     best = scores.argmax(1)
     counts = np.bincount(examples.labels)
-    has_others = counts[examples.labels] > 1  # one that is its intent's only example is found by none
+    has_others = counts[examples.labels] > 1  # an intent's only example cannot be found by another
     own = scores[np.arange(len(best)), examples.labels]
     right = own[has_others]
     misread = scores.max(1)[has_others & (best != examples.labels)]
     foreign = space.scores(examples.everyday)
     nearest = foreign.argmax(1)
     everyday = foreign.max(1)
-    # Some of these are about one of the intents after all: nearer to it than some of its own examples are.
+    # Some of these belong to an intent after all: they are nearer to it than some of its own examples.
     is_foreign = everyday < _lower_bounds(own, examples.labels, has_others)[nearest]
     others = space.scores(examples.others).max(1) if len(examples.others) else np.empty(0)
     line = best_threshold(right, np.concatenate([misread, others, everyday[is_foreign]]))
@@ -119,13 +119,13 @@ def _calibrate(space: IntentSpace, examples: _Examples) -> float:
 
 
 def _lower_bounds(own: FloatArray, labels: NDArray[np.int64], counts: NDArray[np.bool_]) -> FloatArray:
-    """Return for each intent the score that most of its own examples reach, of those that count."""
+    """Return for each intent the score that most of its own examples reach, among those that count."""
     every = [own[(labels == intent) & counts] for intent in range(int(labels.max()) + 1)]
     return np.array([np.quantile(some, _SURELY_OWN) if len(some) else 1.0 for some in every])
 
 
 def _held_out(examples: _Examples, stated: FloatArray, names: Sequence[str]) -> dict[str, Any]:
-    """Read every example by a classifier that has not seen it, nor found its threshold by it."""
+    """Classify every example by a classifier and a threshold that were fitted without it."""
     pairs: list[tuple[str | None, str | None]] = []
     foreign: dict[str, list[bool]] = {"others": [], "everyday": []}
     for fold in range(_FOLDS):

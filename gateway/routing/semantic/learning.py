@@ -1,4 +1,4 @@
-"""Learns from a route's examples beside the event loop: their vectors, then the classifiers."""
+"""Learns a route's examples off the event loop: their vectors, then the classifiers."""
 
 import asyncio
 import importlib
@@ -10,14 +10,14 @@ from contracts.serving.semantic import SemanticSpec
 if TYPE_CHECKING:
     from gateway.routing.semantic.lesson import Lesson
 
-READ_TOKENS: Final = 128  # of a prompt or an example: twice the time of 64, and routes are told by their beginnings
-_AT_ONCE: Final = 8  # examples: prompts that come meanwhile wait behind them
-_NOBODY: Final = ""  # examples are the operator's, no tenant's
+READ_TOKENS: Final = 128  # per text: takes twice the time of 64; the start of a text decides
+_AT_ONCE: Final = 8  # examples: prompts that arrive meanwhile wait behind them
+_NOBODY: Final = ""  # examples belong to the operator, not to a tenant
 
 
 async def learn(spec: SemanticSpec, embedder: Embedder) -> "Lesson":
-    """Return a route's lesson. Raises EmbedderUnavailable."""
-    # Imported in a thread, and only where a route asks for it: NumPy takes a tenth of a second and 30 MB.
+    """Return a route's trained classifiers. Raises EmbedderUnavailable."""
+    # Imported in a thread, and only if a route needs it: NumPy takes a tenth of a second and 30 MB.
     module = await asyncio.to_thread(importlib.import_module, "gateway.routing.semantic.lesson")
     texts: tuple[str, ...] = module.example_texts(spec)
     embeddings: dict[str, Embedding] = {}

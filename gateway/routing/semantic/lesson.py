@@ -13,7 +13,7 @@ from gateway.routing.semantic.vectors import array_of
 
 
 def example_texts(spec: SemanticSpec) -> tuple[str, ...]:
-    """Return every text whose vector is needed to learn, once each."""
+    """Return every distinct text whose vector is needed to learn."""
     texts: dict[str, None] = {}
     if spec.intents:
         texts.update(dict.fromkeys(text for intent in spec.intents for text in intent.examples))
@@ -25,7 +25,7 @@ def example_texts(spec: SemanticSpec) -> tuple[str, ...]:
 
 
 class Lesson:
-    """Reads prompts as the examples of one route teach."""
+    """The trained classifiers of one route."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Lesson:
 
     @classmethod
     def learn(cls, spec: SemanticSpec, embeddings: Mapping[str, Embedding]) -> "Lesson":
-        """Learn from the `example_texts`. Takes up to seconds where there are many: not on an event loop."""
+        """Train on the `example_texts`. May take seconds with many examples: do not call it on an event loop."""
         rows = array_of(embeddings.values())
         vectors = dict(zip(embeddings, rows, strict=True))
         intents: IntentClassifier | None = None
@@ -55,7 +55,7 @@ class Lesson:
         return cls(spec, intents, complexity, LessonReport(told, weighed))
 
     def read(self, text: str, embedding: Embedding) -> SemanticReading:
-        """Read a prompt: about 0.2 ms."""
+        """Classify a prompt: takes about 0.2 ms."""
         vectors = array_of((embedding,))
         reading = SemanticReading("read")
         if self._intents is not None:

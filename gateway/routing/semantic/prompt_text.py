@@ -1,4 +1,4 @@
-"""The text of a request that says what it is about: what its user said last."""
+"""The text of a request that shows its topic: the user's last message."""
 
 from contracts.api.chat import ChatRequest, Message
 from contracts.api.completion import CompletionRequest
@@ -8,7 +8,7 @@ from contracts.errors import InvalidRequest
 
 
 def prompt_text(request: AnyRequest) -> str:
-    """Return it; empty if there is none, as in a prompt of token ids or an image alone."""
+    """Return the user's last message; empty if there is none, as in a prompt of token ids or an image alone."""
     if isinstance(request, ChatRequest):
         return next((text for message in reversed(request.messages) if (text := _said(message))), "")
     try:
@@ -16,13 +16,13 @@ def prompt_text(request: AnyRequest) -> str:
             return _first(request.prompts)
         if isinstance(request, EmbeddingRequest):
             return _first(request.inputs)
-    except InvalidRequest:  # the request is refused for that later, in the words of its own field
+    except InvalidRequest:  # the request is refused for that later, with the error of its own field
         return ""
     return ""
 
 
 def _said(message: Message) -> str:
-    """Return what a user's message says. Others are the application's or the model's own."""
+    """Return the text of a user's message. Other messages are the application's or the model's."""
     if message.role != "user":
         return ""
     if isinstance(message.content, str):

@@ -1,4 +1,4 @@
-"""Reads prompts for routes, within a time, and keeps what each route's examples teach."""
+"""Classifies prompts for routes, within a time limit, and keeps what each route's examples teach."""
 
 import asyncio
 import logging
@@ -29,34 +29,34 @@ _UNAVAILABLE: Final = SemanticReading("unavailable")
 
 
 class PromptEmbedder(Embedder, Protocol):
-    """An embedder that says at once where it would not be in time."""
+    """An embedder that refuses at once if it would not finish in time."""
 
     @property
     def fault(self) -> str:
-        """Return why it does not run; empty if it does, or has not been asked."""
+        """Return why it does not run; empty if it runs, or has not been used yet."""
 
     async def embed(
         self, text: str, owner: str, most_tokens: int = MOST_TOKENS, within_seconds: float | None = None
     ) -> Embedding:
-        """Embed one text. Raises EmbedderUnavailable, of code `embedder_busy` where it would be too late."""
+        """Embed one text. Raises EmbedderUnavailable, with code `embedder_busy` if it would be too late."""
 
 
 class SemanticReader:
-    """Reads what prompts are about, and how hard they are, as routes' examples teach."""
+    """Classifies prompts by intent and complexity, by the examples of routes."""
 
     def __init__(self, embedder: PromptEmbedder, timeout_seconds: float) -> None:
         self._embedder = embedder
         self._timeout_seconds = timeout_seconds
-        self._lessons: dict[str, Lesson] = {}  # by route; kept until the route's next one is learned
+        self._lessons: dict[str, Lesson] = {}  # by route; kept until the route's next one is trained
         self._learning: dict[str, tuple[SemanticSpec, asyncio.Task[None]]] = {}
-        self.readings: Counter[tuple[str, ReadingState]] = Counter()  # by route and how they ended
+        self.readings: Counter[tuple[str, ReadingState]] = Counter()  # by route and result
 
     async def read(self, route_id: str, spec: SemanticSpec, request: AnyRequest, tenant: str) -> SemanticReading:
-        """Read a request's prompt. Never raises; what cannot be read in time is left to the default."""
+        """Classify a request's prompt. Never raises; a prompt that cannot be classified in time goes to the default."""
         return await self.read_text(route_id, spec, prompt_text(request), tenant)
 
     async def read_text(self, route_id: str, spec: SemanticSpec, text: str, tenant: str) -> SemanticReading:
-        """Read a text as `read` does."""
+        """Classify a text as `read` does."""
         reading = await self._reading(route_id, spec, text, tenant)
         self.readings[route_id, reading.state] += 1
         return reading
@@ -77,12 +77,12 @@ class SemanticReader:
             return _LATE if error.error_code == "embedder_busy" else _UNAVAILABLE
         try:
             return lesson.read(text, embedding)
-        except Exception:  # a prompt's odd text must not take its request down: the default answers it
-            _log.exception("prompt cannot be read", extra={"route": route_id})
+        except Exception:  # a prompt's unusual text must not fail its request: the default answers it
+            _log.exception("prompt cannot be classified", extra={"route": route_id})
             return _UNAVAILABLE
 
     def sync(self, routes: Mapping[str, RouteSpec]) -> None:
-        """Learn what is new, forget what is gone."""
+        """Train new or changed routes, and forget removed ones."""
         wanted = {name: route.semantic for name, route in routes.items() if route.semantic is not None}
         for name in [name for name in self._lessons if name not in wanted]:
             del self._lessons[name]
@@ -96,14 +96,14 @@ class SemanticReader:
                 self._learn(name, spec)
 
     async def close(self) -> None:
-        """Stop learning."""
+        """Stop training."""
         tasks = [task for _, task in self._learning.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def status(self) -> dict[str, object]:
-        """Return for each route whether it reads, and how well by cross-validation."""
+        """Return for each route whether it classifies, and its accuracy by cross-validation."""
         found: dict[str, object] = {name: _standing(lesson) for name, lesson in self._lessons.items()}
         for name in self._learning:
             found.setdefault(name, {"state": "unavailable" if self._embedder.fault else "loading"})
@@ -111,7 +111,7 @@ class SemanticReader:
 
     @property
     def fault(self) -> str:
-        """Return why routes that should read cannot; empty if they can, or none should."""
+        """Return why routes that should classify cannot; empty if they can, or none should."""
         return self._embedder.fault if self._lessons or self._learning else ""
 
     def _learn(self, name: str, spec: SemanticSpec) -> None:
@@ -120,14 +120,14 @@ class SemanticReader:
             self._learning[name] = (spec, task)
 
     async def _keep_learning(self, name: str, spec: SemanticSpec) -> None:
-        """Learn, again and again where the embedder is away."""
+        """Train, and retry while the embedder is unavailable."""
         while True:
             try:
                 lesson = await learn(spec, self._embedder)
                 break
             except (EmbedderUnavailable, ImportError) as error:
                 reason = error.message if isinstance(error, EmbedderUnavailable) else str(error)
-                _log.warning("route cannot be learned yet", extra={"route": name, "reason": reason})
+                _log.warning("semantic route cannot be trained yet", extra={"route": name, "reason": reason})
             await asyncio.sleep(_AGAIN_SECONDS)
         self._lessons[name] = lesson
         del self._learning[name]

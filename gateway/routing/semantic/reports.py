@@ -6,21 +6,21 @@ from gateway.routing.semantic.tally import Tally
 
 
 class IntentReport(msgspec.Struct, frozen=True):
-    """How well the examples tell the intents apart.
+    """How well the examples separate the intents.
 
-    `others` and `everyday` are the shares left to the default of the route's own examples of no intent, and of the
+    `others` and `everyday` are the shares left to the default: of the route's own examples of no intent, and of the
     prompts of all kinds that come with Tollkeeper; `None` if there are none.
     """
 
     thresholds: dict[str, float]
-    calibrated: float | None  # what intents without a threshold of their own got; `None`: each has one
+    calibrated: float | None  # the threshold of intents without their own; `None`: each has one
     held_out: Tally
     others: float | None
     everyday: float | None
 
 
 class ComplexityReport(msgspec.Struct, frozen=True):
-    """How well the examples tell the complex from the simple."""
+    """How well the examples separate complex from simple prompts."""
 
     threshold: float
     is_calibrated: bool
@@ -29,7 +29,7 @@ class ComplexityReport(msgspec.Struct, frozen=True):
 
 
 class LessonReport(msgspec.Struct, frozen=True):
-    """Both; `None`: the route does not ask for it."""
+    """Both reports; `None`: the route does not use that classifier."""
 
     intents: IntentReport | None
     complexity: ComplexityReport | None

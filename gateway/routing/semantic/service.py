@@ -8,23 +8,23 @@ from gateway.routing.semantic.reader import SemanticReader
 
 
 class SemanticService:
-    """A gateway's embedder process and classifier. The process is started at the first use."""
+    """A gateway's embedder process and classifiers. The process is started at the first use."""
 
     def __init__(self, threads: int, timeout_ms: int) -> None:
         self.embedder = EmbedderChild(threads)
         self.reader = SemanticReader(self.embedder, timeout_ms / 1000)
 
     def sync(self, routes: Mapping[str, RouteSpec]) -> None:
-        """Learn what the routes' examples teach, where that has changed."""
+        """Train on the routes' examples, if they have changed."""
         self.reader.sync(routes)
 
     @property
     def is_degraded(self) -> bool:
-        """Return whether routes that should read prompts send them to their defaults instead."""
+        """Return whether routes that should classify prompts send them to their defaults instead."""
         return bool(self.reader.fault)
 
     def status(self) -> dict[str, object]:
-        """Return what GET /ready shows."""
+        """Return the state that GET /ready shows."""
         child = self.embedder
         return {
             "embedder": child.fault or ("ready" if child.is_ready else "not_running"),
@@ -34,6 +34,6 @@ class SemanticService:
         }
 
     async def close(self) -> None:
-        """End both."""
+        """Stop the embedder and the training."""
         await self.reader.close()
         await self.embedder.close()

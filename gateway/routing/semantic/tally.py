@@ -6,42 +6,42 @@ from typing import Final
 
 import msgspec
 
-NONE_WORD: Final = "(none)"  # of what is not an intent, and of what was left to the default
+NONE_WORD: Final = "(none)"  # label of "no intent", and of an abstention
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """`pairs` counts (what it was, what it was read as); `None` is none of the intents, and abstention."""
+    """`pairs` counts (true class, predicted class); `None` is "no intent", and an abstention."""
 
     pairs: dict[tuple[str | None, str | None], int]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str | None, str | None]]) -> "Tally":
-        """Count them."""
+        """Count pairs."""
         return cls(dict(Counter(pairs)))
 
     @property
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of classifications."""
         return sum(self.pairs.values())
 
     @property
     def accuracy(self) -> float | None:
-        """Return the share that was read right, which for what is not an intent is abstention; `None` of nothing."""
+        """Return the share classified correctly, where abstention is correct for no intent; `None` without any."""
         return self._share(sum(count for (was, read), count in self.pairs.items() if was == read), self.count)
 
     @property
     def abstention(self) -> float | None:
-        """Return the share that was read as nothing; `None` of nothing."""
+        """Return the share of abstentions; `None` without any classification."""
         return self._share(sum(count for (_, read), count in self.pairs.items() if read is None), self.count)
 
     @property
     def precision(self) -> float | None:
-        """Return the share that was right of what was read as something; `None` if nothing was."""
+        """Return the share of correct classifications among those that did not abstain; `None` if all did."""
         read = sum(count for (_, read), count in self.pairs.items() if read is not None)
         return self._share(sum(count for (was, read), count in self.pairs.items() if was == read is not None), read)
 
     def confusion(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Return how often each name, and none, was read as which intent."""
+        """Return how often each class, and none, was classified as which intent."""
         every = [*names, None]
         return {
             was or NONE_WORD: {read or NONE_WORD: self.pairs.get((was, read), 0) for read in every} for was in every

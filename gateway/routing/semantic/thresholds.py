@@ -1,4 +1,4 @@
-"""Choose the score threshold that separates members of a class from others."""
+"""Chooses the score threshold that separates members of a class from others."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ from gateway.routing.semantic.vectors import FloatArray
 
 
 def best_threshold(right: FloatArray, wrong: FloatArray) -> float:
-    """Return the threshold that parts both best: the largest share of `right` at or above it less that of `wrong`.
+    """Return the threshold that separates best: the largest share of `right` at or above it minus that of `wrong`.
 
-    Youden 1950 (Index for rating diagnostic tests). It weighs both alike, however many there are of each. Among equals
-    it is the middle of the widest gap between scores. Without any that are wrong it is halfway below the lowest right.
+    Youden 1950 (Index for rating diagnostic tests). Both shares have equal weight, however many scores each has. Among
+    equals it is the middle of the widest gap between scores. If `wrong` is empty, it is half of the lowest `right`.
     """
     if not len(right):
         return 1.0

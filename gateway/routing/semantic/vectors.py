@@ -12,6 +12,6 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 
 def array_of(embeddings: Iterable[Embedding]) -> FloatArray:
-    """Return [texts, DIMENSIONS]."""
+    """Return the embeddings as an array [texts, DIMENSIONS]."""
     data = b"".join(embedding.vector for embedding in embeddings)
     return np.frombuffer(data, dtype="<f4").reshape(-1, DIMENSIONS).astype(np.float64)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -137,13 +137,18 @@ class Installation:
         return month_of(2047, number + 1, ZONE)
 
 
-def play(own: OwnBooks, books: Installation, operation: tuple[Any, ...]) -> None:
+def play(own: OwnBooks, books: Installation, sequence: list[tuple[Any, ...]]) -> None:
+    for are_requests, operations in groupby(sequence, key=lambda operation: operation[0] == "request"):
+        if are_requests:
+            record(own, books, list(operations))
+        else:
+            for operation in operations:
+                keep_books(own, books, operation)
+
+
+def keep_books(own: OwnBooks, books: Installation, operation: tuple[Any, ...]) -> None:
     kind, month, *rest = operation
-    if kind == "request":
-        model, tokens, cost = rest
-        own.requests.append([month, model, tokens, cost, cost])
-        record(books, month, model, tokens, cost, len(own.requests))
-    elif kind == "rerate":
+    if kind == "rerate":
         rerate(own, books, month, *rest)
     elif kind == "late card":
         late_card(own, books, month, *rest)
@@ -155,21 +160,24 @@ def play(own: OwnBooks, books: Installation, operation: tuple[Any, ...]) -> None
         credit(own, books, month, *rest)
 
 
-def record(books: Installation, month: int, model: str, tokens: int, cost: int | None, number: int) -> None:
-    """Put a request at the first or last second of the month, or between: a boundary belongs to one month."""
-    period = books.month(month)
-    at = (period.start, period.end - timedelta(seconds=1), period.start + timedelta(days=9, minutes=number))[number % 3]
-    records: list[RequestRecord] = [
-        request(
-            at,
-            who=Identity(books.tenant, team=("red", "blue")[number % 2]),
-            model=model,
-            usage=Usage(input_text=tokens, output_text=0),
-            cost_pico_usd=cost,
-            cost_basis="unpriced" if cost is None else "price_card",
-            price_version="" if cost is None else "recorded",
+def record(own: OwnBooks, books: Installation, operations: list[tuple[Any, ...]]) -> None:
+    """Put requests at the first or last second of the month, or between: a boundary belongs to one month."""
+    records: list[RequestRecord] = []
+    for _, month, model, tokens, cost in operations:
+        own.requests.append([month, model, tokens, cost, cost])
+        number, period = len(own.requests), books.month(month)
+        between = period.start + timedelta(days=9, minutes=number)
+        records.append(
+            request(
+                (period.start, period.end - timedelta(seconds=1), between)[number % 3],
+                who=Identity(books.tenant, team=("red", "blue")[number % 2]),
+                model=model,
+                usage=Usage(input_text=tokens, output_text=0),
+                cost_pico_usd=cost,
+                cost_basis="unpriced" if cost is None else "price_card",
+                price_version="" if cost is None else "recorded",
+            )
         )
-    ]
     books.write(records)
 
 
@@ -376,8 +384,7 @@ def test_all_numbers_of_the_books_are_one(
 ) -> None:
     own = OwnBooks()
     books = Installation(owner, record, database, is_in_eur=is_in_eur, has_terms=has_terms)
-    for operation in sequence:
-        play(own, books, operation)
+    play(own, books, sequence)
     check(own, books)
     for month in (0, 1):  # close what is open: then documents bill all but the open month and what came late
         if month not in own.closed:

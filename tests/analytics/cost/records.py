@@ -6,7 +6,7 @@ from uuid import uuid4
 from hypothesis import strategies as st
 
 from contracts.access.identity import Identity
-from contracts.metering.usage import Usage
+from contracts.metering.usage import LEAVES, Usage
 from contracts.recording.records import GpuShare, Outcome, RequestRecord
 
 OUTCOMES: list[Outcome] = ["ok", "ok", "ok", "error", "cancelled", "rejected"]
@@ -21,6 +21,7 @@ usages = st.one_of(
         output_text=st.integers(0, 10**5),
         output_reasoning=st.none() | st.integers(0, 10**5),
     ),
+    st.builds(Usage, **dict.fromkeys(LEAVES, st.none() | st.integers(0, 10**5))),
 )
 
 

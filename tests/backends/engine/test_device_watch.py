@@ -315,4 +315,4 @@ def test_one_who_computes_now_and_then_is_logged_once(caplog: pytest.LogCaptureF
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     look(watch, OURS)
     look(watch, OURS)
-    assert [record.message for record in caplog.records][1:] == ["the GPU is ours alone"]
+    assert [record.message for record in caplog.records][1:] == ["no other process uses the GPU"]

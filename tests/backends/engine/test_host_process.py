@@ -71,6 +71,7 @@ def start(tmp_path: Path, processes: list[HostProcess]):
 SCRIPTED = {"TOLLKEEPER_ENGINE_MODEL": "scripted=scripted", "SCRIPT_STEP_SECONDS": "0.002"}
 
 
+@pytest.mark.drill  # an installation of tests/e2e is served by it too
 async def test_the_built_in_model_is_served_without_any_setting(start) -> None:
     host = start(TOLLKEEPER_ENGINE_MODEL="")
     client = await (await host.client()).ready("builtin")

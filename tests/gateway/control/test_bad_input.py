@@ -1,6 +1,7 @@
 """The control plane's bad-input table: each refused with OpenAI's error shape, naming field, value and limit."""
 
 import logging
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,21 +20,26 @@ from gateway.control.settings import ControlSettings
 
 LIMIT_BYTES = 10_000
 
-# What the edge refuses does not depend on the database behind it.
-pytestmark = pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
+
+@pytest.fixture(scope="module")
+def running(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One control plane for all: nothing is done here. What the edge refuses does not depend on the database."""
+    data = tmp_path_factory.mktemp("control")
+    shutil.copy(migrated_sqlite, data / "control.db")
+    settings = ControlSettings(
+        data=data, database_url=f"sqlite:///{data / 'control.db'}", control_max_body_bytes=LIMIT_BYTES
+    )
+    with TestClient(create_app(settings)) as client:
+        client.headers["Authorization"] = f"Bearer {SecretFiles(data / 'secrets').get('admin_token')}"
+        client.headers["Content-Type"] = "application/json"
+        yield client
 
 
 @pytest.fixture
-def client(control_database_url: str, tmp_path: Path) -> Iterator[TestClient]:
-    settings = ControlSettings(
-        data=tmp_path,
-        database_url=control_database_url,
-        control_max_body_bytes=LIMIT_BYTES,
-    )
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-        client.headers["Authorization"] = f"Bearer {SecretFiles(tmp_path / 'secrets').get('admin_token')}"
-        client.headers["Content-Type"] = "application/json"
-        yield client
+def client(running: TestClient) -> TestClient:
+    client = TestClient(running.app, raise_server_exceptions=False, headers=dict(running.headers))
+    client.portal = running.portal
+    return client
 
 
 def error_of(reply: Any) -> dict[str, Any]:

@@ -86,11 +86,11 @@ def test_what_was_aborted_begins_again_at_the_first_step(serving, control_databa
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
-        ({"route": "gone"}, 400, "on route 'gone', which is not there"),
+        ({"route": "gone"}, 400, "on route 'gone', which does not exist"),
         ({"candidate": "gone"}, 400, "tries 'gone', which is not served"),
         ({"incumbent": "new", "candidate": DEMO}, 400, "chooses no incumbent 'new'"),
         ({"rules": {"steps": [{"percent": 5}, {"percent": 5}]}}, 400, "each step must have more"),
-        ({"rules": {"steps": []}}, 400, "needs steps, or a shadow"),
+        ({"rules": {"steps": []}}, 400, "needs steps, a shadow, or both"),
         ({"rules": {"shadow": {"percent": 1, "max_usd_per_day": 0}}}, 400, "max_usd_per_day"),
         ({"rules": {"colour": 1}}, 400, "colour"),
         ({"id": "No Slug"}, 400, "id"),

@@ -220,9 +220,9 @@ def asked(api: str, words: str) -> tuple[str, dict[str, Any]]:
         given = {"type": "function", **named, "parameters": schema}
         return "/v1/responses", {"model": MODEL, "input": "hi", "tools": [given]}
     if api == "gemini":
-        given = {"functionDeclarations": [{**named, "parameters": schema}]}
+        declared: dict[str, Any] = {"functionDeclarations": [{**named, "parameters": schema}]}
         contents = [{"role": "user", "parts": [{"text": "hi"}]}]
-        return f"/v1beta/models/{MODEL}:generateContent", {"contents": contents, "tools": [given]}
+        return f"/v1beta/models/{MODEL}:generateContent", {"contents": contents, "tools": [declared]}
     function = {"type": "function", "function": {**named, "parameters": schema}}
     return "/v1/chat/completions", {"model": MODEL, **CHAT, "tools": [function]}
 

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.guardrails.finding import About, Shown
 from contracts.guardrails.policy import policy_of
+from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.guardrails.detectors.abuse import build
 from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.means import Means
@@ -131,6 +132,23 @@ def test_what_is_asked_is_what_is_said_last_and_no_field_behind_it() -> None:
     ]
     assert found[:5] == [[]] * 5, "five questions that are not alike"
     assert [one.kind for one in found[-1]] == ["flood"]
+
+
+@pytest.mark.parametrize("action", ["redact", "block", "flag"])
+async def test_names_that_a_model_writes_into_a_tools_object_are_looked_at(action: str) -> None:
+    stages = [{**CARDS, "direction": "output", "action": action}]
+    plan = compile_plan([policy_of("p", {"stages": stages})], Means())
+    passing = AnswerFilter(plan.output, About(direction="output"))
+    written = {CARD: {"b": 1, CARD: CARD}, "[card]": 2}
+    body = json.dumps({"choices": [{"content": [{"type": "tool_use", "id": "t", "input": written}]}]}).encode()
+    left = await passing.judge_body(body)
+    assert sum(verdict.count for verdict in passing.verdicts) == (1 if action == "block" else 3)
+    if action == "redact":
+        assert json.loads(left)["choices"][0]["content"][0]["input"] == {
+            "[card]_": {"b": 1, "[card]": "[card]"},
+            "[card]": 2,
+        }
+    assert (left == body) is (action == "flag") and (passing.blocked is not None) is (action == "block")
 
 
 @pytest.fixture

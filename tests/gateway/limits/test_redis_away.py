@@ -15,7 +15,7 @@ from tests.gateway.limits.redis_gateways import Gateways, admit, at_most, now_ns
 
 pytestmark = pytest.mark.service
 
-AWAY = "the shared counters are away"
+AWAY = "the shared counters are unreachable"
 EXPIRY_SECONDS = 4.0
 
 
@@ -227,4 +227,4 @@ async def test_a_redis_that_is_late_for_want_of_a_core_is_no_alarm_and_a_stopped
     await happens(lambda: store.status()["reachable"] is False, "noticing", 5)
     server.go_on()
     await happens(lambda: store.status()["reachable"] is True, "coming back")
-    assert messages()[1:] == ["shared counters are away", "shared counters are back"]
+    assert messages()[1:] == ["shared counters are unreachable", "shared counters are back"]

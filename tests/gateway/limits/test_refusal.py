@@ -54,10 +54,12 @@ def test_a_request_larger_than_the_limit_is_told_that_waiting_does_not_help():
 
 def test_counters_that_are_away_are_no_fault_of_the_callers():
     rule = BudgetSpec("bud_1", KEY, "pico_usd", 1, "day")
-    error = refusal_of(shortage(rule, amount=1, used=0, asked=1, wait=1.0, reason="the shared counters are away"))
+    error = refusal_of(
+        shortage(rule, amount=1, used=0, asked=1, wait=1.0, reason="the shared counters are unreachable")
+    )
     assert isinstance(error, CountersUnavailable)
     assert (error.status, error.retryable, error.retry_after_seconds) == (503, True, 1.0)
-    assert "bud_1" in error.message and "shared counters are away" in error.message
+    assert "bud_1" in error.message and "shared counters are unreachable" in error.message
 
 
 def test_room_that_is_kept_for_others_is_said_to_be():

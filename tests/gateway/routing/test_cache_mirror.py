@@ -104,7 +104,7 @@ def test_what_happens_while_it_is_told_is_not_lost():
     ("fault", "said"),
     [
         ("gap", "2 events are missing before 3"),
-        ("block_size", "blocks of 32 tokens, its cache's have 16"),
+        ("block_size", "blocks of 32 tokens, the cache has blocks of 16"),
         ("unknown", "cannot be read"),
         ("restart", "engine restarted"),
         ("again", "restarted at 0"),

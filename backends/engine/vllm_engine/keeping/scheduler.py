@@ -25,7 +25,7 @@ class _Keeping:
         if len(own.kv_cache_config.kv_cache_groups) == 1 and own.block_size == size:
             self._keeper = PromptKeeper(own.kv_cache_manager, size)
         else:
-            _log.warning("prompts cannot be kept: this model has several groups of layers, with caches of their own")
+            _log.warning("prompts cannot be pinned: this model has several groups of layers with separate caches")
 
     def add_request(self, request: Any) -> None:
         """Record a request."""

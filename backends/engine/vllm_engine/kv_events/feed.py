@@ -20,10 +20,10 @@ class KvWire(Protocol):
         """Ask for the batches from a number on once more, as far as they are kept."""
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Return the next batch of what was asked for; the last has the number -1."""
+        """Return the next of the requested batches with its number; the last has number -1."""
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ class KvMirror:
                 self._tenants.popitem(last=False)
 
     def apply(self, message: KvMessage) -> None:
-        """Follow one change."""
+        """Apply one change."""
         if isinstance(message, AllBlocksCleared):
             self.clear()
         elif message.medium in (None, _GPU) and self._follows(message):
@@ -70,14 +70,14 @@ class KvMirror:
                 self._remove(message)
 
     def clear(self) -> None:
-        """Hold nothing any more: the cache was emptied, or what it holds is not known."""
+        """Empty the mirror: the cache was cleared, or its content is unknown."""
         if self._held:
             self._held.clear()
             self.log.note(KvChange("cleared"))
 
     @property
     def hashes(self) -> list[int]:
-        """Return what is held, as routers know it."""
+        """Return the public hashes of the mirrored blocks."""
         return [public_hash(held.key) for held in self._held.values()]
 
     def _follows(self, message: BlockStored | BlockRemoved) -> bool:

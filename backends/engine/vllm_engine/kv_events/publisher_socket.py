@@ -24,19 +24,19 @@ class PublisherSocket:
         self._again.connect(again)
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return the next batch with its number, `None`: none has come."""
+        """Return the next batch with its number; `None` if none has arrived."""
         return self._next(self._events)
 
     def ask_again(self, first: int) -> None:
-        """Ask for the batches from a number on once more."""
+        """Request the batches from number `first` on again."""
         self._again.send_multipart((b"", first.to_bytes(8, "big")))
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Return the next batch of what was asked for; the last has the number -1."""
+        """Return the next of the requested batches with its number; the last has number -1."""
         return self._next(self._again)
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self._context.destroy(linger=0)
 
     def _next(self, socket: Any) -> tuple[int, bytes] | None:
@@ -48,5 +48,5 @@ class PublisherSocket:
 
 
 def addresses(folder: Path) -> tuple[str, str]:
-    """Return where vLLM publishes, and where it tells again, in a folder that only its owner may enter."""
+    """Return the addresses for publishing and for replay, in a folder that only its owner may enter."""
     return f"ipc://{folder / 'e'}", f"ipc://{folder / 'r'}"

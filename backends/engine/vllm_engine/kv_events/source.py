@@ -132,7 +132,7 @@ class KvFollower:
 
     def _lose(self, why: str) -> None:
         """What was removed meanwhile is not known: hold nothing, and learn again what is stored from now on."""
-        _log.warning("cache is not known any more: events of it are missing reason=%s", why)
+        _log.warning("cache content is unknown: events are missing reason=%s", why)
         self.mirror.clear()
 
 

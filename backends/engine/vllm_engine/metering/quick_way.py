@@ -65,7 +65,9 @@ def build_quick_way(driver: str = DRIVER) -> QuickWay | None:
     except (OSError, ImportError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or b""
         detail = output.decode(errors="replace").strip().partition("\n")[0] or str(error)
-        _log.warning("step metering takes its slow way, 1 %% more of a lone stream of a small model: %s", detail)
+        _log.warning(
+            "step metering uses its slow path, which costs 1 %% of a single stream of a small model: %s", detail
+        )
         return None
     return QuickWay(module.Event, module.Ring, module.send)
 

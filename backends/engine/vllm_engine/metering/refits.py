@@ -39,7 +39,7 @@ class Refits:
                 self._begin()
         except (BrokenExecutor, OSError) as error:
             self._is_broken = True
-            _log.warning("step model is not fitted any more error=%s", type(error).__name__)
+            _log.warning("fitting of the step model stopped error=%s", type(error).__name__)
 
     def close(self) -> None:
         """Stop, whatever is being fitted."""

@@ -180,7 +180,7 @@ def test_one_whose_probes_lose_against_others_in_a_row_is_left_alone_again(lost,
     assert found.state == state
     if state == "open":
         assert found.until_ns == 3 * S, "twice the pause"
-        assert "another target was ahead of 3 probes" in found.why
+        assert "another target answered before 3 probes" in found.why
 
 
 def test_a_good_probe_ends_a_row_of_lost_ones():

@@ -190,7 +190,7 @@ async def test_a_bug_at_the_loser_is_told_and_the_request_is_answered(start_gate
     both_end(monkeypatch, gateway, RuntimeError("a bug"), None)
     assert (await gateway.chat(stream=True)).status == 200
     assert [(one.replica, one.outcome) for one in gateway.attempts()] == [("first", "error"), ("second", "ok")]
-    assert "a hedged call failed by a fault of the gateway" in caplog.text
+    assert "a hedged call failed because of a fault of the gateway" in caplog.text
 
 
 async def test_one_that_has_just_failed_the_request_is_no_second(start_gateway, kit):

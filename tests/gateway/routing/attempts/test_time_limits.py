@@ -6,15 +6,16 @@ from typing import Any, cast
 import pytest
 
 from contracts.serving.failures import FailurePolicy
+from gateway.routing.attempts import time_limits
 from gateway.routing.attempts.attempt_sink import AttemptSink
 from gateway.routing.attempts.time_limits import TimeLimits
 
 
 class Looks:
-    """Stands for the event loop: the limits' next look, which the test makes when it is time."""
+    """Stands for the timers: the limits' next look, which the test makes when it is time."""
 
-    def call_later(self, seconds, look, *given):
-        self.next = lambda: look(*given)
+    def timer(self, seconds, look):
+        self.next = look
 
 
 class Flow:
@@ -25,7 +26,7 @@ class Flow:
 
 
 @pytest.fixture
-def watched():
+def watched(monkeypatch):
     """Provide a call that is watched: its progress, its flow, its looks, and why it has expired."""
     flow, looks = Flow(), Looks()
     expired: list[str] = []
@@ -33,9 +34,9 @@ def watched():
     sink = AttemptSink(cast(Any, flow), lambda: None)
     sink.attach_flow(lambda: None, lambda: None)
     progress = SimpleNamespace(last_at_ns=1)
+    monkeypatch.setattr(time_limits, "RunningTimer", looks.timer)
     limits = TimeLimits(FailurePolicy(between_tokens_seconds=10.0), None)
-    limits._watch(cast(Any, looks), sink, cast(Any, progress), expired.append, timers)
-    timers[:] = [None]
+    limits._watch(sink, cast(Any, progress), expired.append, timers)
     looks.next()  # sees the first token
     return progress, flow, looks, expired
 

@@ -51,7 +51,7 @@ async def test_one_that_hangs_alone_is_logged_with_the_setting_that_was_reached(
     gateway = await start_gateway(timed(kit, kit.http_target(upstream.url)))
     answer = await gateway.chat()
     assert answer.status == 504
-    assert f"first_token_seconds of {BOUND}" in reasons(caplog)[-1]
+    assert f"first_token_seconds is {BOUND}" in reasons(caplog)[-1]
 
 
 async def test_the_next_model_of_a_route_answers_within_the_bound(start_gateway, kit, new_upstream):
@@ -139,7 +139,7 @@ async def test_what_cannot_be_streamed_is_asked_for_whole_and_held_to_its_own_bo
     assert "stream" not in upstream.requests[0].json
     bad = await gateway.chat(**fields)
     assert bad.status == 504
-    assert f"whole_answer_seconds of {4 * BOUND}" in reasons(caplog)[-1]
+    assert f"whole_answer_seconds is {4 * BOUND}" in reasons(caplog)[-1]
 
 
 async def test_embeddings_are_held_to_the_bound_on_whole_answers(start_gateway, kit, upstream):

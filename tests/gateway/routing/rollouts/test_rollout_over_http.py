@@ -243,11 +243,11 @@ async def test_nothing_of_a_request_goes_where_it_may_not_go(start, start_gatewa
 @pytest.mark.parametrize(
     ("rollout", "words"),
     [
-        ({"route": "gone", "percent": 5}, "on route 'gone', which is not there"),
+        ({"route": "gone", "percent": 5}, "on route 'gone', which does not exist"),
         ({"incumbent": "gone", "percent": 5}, "chooses no incumbent 'gone'"),
         ({"candidate": "gone", "percent": 5}, "tries 'gone', which is not served"),
         ({"candidate": "old", "percent": 5}, "are both 'old'"),
-        ({}, "needs steps, or a shadow"),
+        ({}, "needs steps, a shadow, or both"),
         ({"percent": 0}, "percent"),
         ({"percent": 101}, "percent"),
         ({"percent": 5, "shadow": {"percent": 5}}, "max_usd_per_day"),

@@ -356,7 +356,7 @@ async def test_a_model_that_answers_late_is_left_for_one_that_does_not_and_asked
         await gateway.chat(model="assistant")
     models = [record.model for record in gateway.requests()]
     assert models == ["small", "small", "small", "large", "large"]
-    assert "its answers begin after" in decided(gateway.requests()[-1])["skipped"]["small"]
+    assert "its time to first token is" in decided(gateway.requests()[-1])["skipped"]["small"]
 
 
 async def test_a_caller_that_cannot_wait_is_led_to_the_quick_model(start_gateway, kit):
