@@ -19,6 +19,7 @@ from gateway.control import app as control_app
 from gateway.control import health
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
+from tests.gateway.control.conftest import ON_SQLITE
 
 
 @pytest.fixture
@@ -200,6 +201,7 @@ def test_every_change_is_audited_with_the_callers_address_and_without_secrets(
         assert secret not in str(entry.detail)
 
 
+@ON_SQLITE
 def test_health_readiness_and_signing_in_need_no_token_and_everything_else_does(client: TestClient) -> None:
     del client.headers["Authorization"]
     assert client.get("/health").json() == {"status": "ok"}
@@ -211,6 +213,7 @@ def test_health_readiness_and_signing_in_need_no_token_and_everything_else_does(
             assert (status != 401) == (path in open_paths), f"{method} {path} gave {status}"
 
 
+@ON_SQLITE
 def test_every_operation_is_described_on_the_openapi_page(client: TestClient) -> None:
     page = client.get("/docs")
     assert page.status_code == 200 and "/v1/tenants/{tenant}/keys" in page.text
