@@ -13,6 +13,7 @@ from analytics.cost.report import CostLine, CostReport, cost_report
 from analytics.cost.sums import CostSum
 from contracts.errors import InvalidRequest
 from contracts.pricing.money import usd
+from contracts.pricing.unit_prices import UNIT_WORDS
 from tollkeeper.commands import LazyCommand, LazyGroup, add_lazily
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_store import open_store
@@ -59,7 +60,7 @@ add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD")
-_UNITS: Final = ("image", "second", "character")  # columns beside tokens; requests have one
+_UNITS: Final = tuple(word for word in UNIT_WORDS if word != "request")  # columns beside tokens; requests have one
 _IF_ANY = (
     *(f"{word}s" for word in _UNITS),
     "recorded",

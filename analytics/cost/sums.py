@@ -89,8 +89,8 @@ class CostSum:
 
     @property
     def units_used(self) -> dict[str, Decimal]:
-        """Return what was used of each unit other than tokens, by its word on price cards: image, second, character,
-        request. What was not used is not in it.
+        """Return what was used of each unit other than tokens, by its word on price cards (`UNIT_WORDS`). What was
+        not used is not in it.
         """
         by_word = zip(map(unit_of, UNIT_LEAVES), self.units, strict=True)
         return {word: Decimal(count) / each for (word, each), count in by_word if count}

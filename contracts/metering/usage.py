@@ -131,8 +131,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     its kind, and none ever moves.
 
     `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible output.
-    The last four are not tokens: generated images, milliseconds of audio input, characters of speech, and requests of
-    an operation priced per request. A leaf that was not reported is `None`; one reported as none is 0.
+    Not tokens are `images` (generated), `milliseconds` (of audio input), `characters` (of speech) and `requests` (of an
+    operation priced per request). A leaf that was not reported is `None`; one reported as none is 0.
     """
 
     input_text: int | None = None

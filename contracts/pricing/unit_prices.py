@@ -1,4 +1,4 @@
-"""Prices by units other than tokens, as written by people: USD per image, second, character or request.
+"""Prices by units other than tokens, as written by people: USD per image, USD per second.
 
 On a card they are rates of the leaves that count these units, USD per million of a leaf, like those of tokens. A kind
 of image is a service tier of the card.
@@ -24,6 +24,7 @@ _UNITS: Final[Mapping[str, tuple[UnitLeaf, int]]] = {
 }
 _UNIT_OF: Final[Mapping[str, tuple[str, int]]] = {leaf: (word, power) for word, (leaf, power) in _UNITS.items()}
 UNIT_WORDS: Final = tuple(_UNITS)
+ANY_UNIT: Final = f"{', '.join(UNIT_WORDS[:-1])} or {UNIT_WORDS[-1]}"  # as texts say it
 assert tuple(leaf for leaf, _ in _UNITS.values()) == UNIT_LEAVES
 
 

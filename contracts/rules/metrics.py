@@ -1,6 +1,8 @@
 """The metrics that limits and budgets count: one of `METRIC_KINDS` each, from which the other lists of metrics derive.
 
-A request's use of each is computed in `gateway/limits/demand.py`.
+A request's use of each is computed in `gateway/limits/demand.py`, what it reserves of one that is not counted in tokens
+in `gateway/limits/limiter.py` (`reserve`, `_rates`). Help lists the words: renew the golden files of
+`tests/tollkeeper/test_golden.py`.
 """
 
 from dataclasses import dataclass

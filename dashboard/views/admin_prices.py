@@ -9,6 +9,7 @@ import streamlit as st
 
 from backends.http_client.control_plane import path_segment
 from contracts.errors import InvalidRequest
+from contracts.pricing.unit_prices import ANY_UNIT
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
 from dashboard.table import Table
@@ -140,8 +141,7 @@ def _new_price(visit: Visit) -> None:
         per_unit = right.text_input(
             "Prices by unit",
             max_chars=500,
-            help="For images, audio, speech and moderations, in USD: image=0.04 image.hd=0.08 second=0.0001 "
-            "character=0.000015 request=0.001",
+            help=f"USD per {ANY_UNIT}, such as image=0.04 image.hd=0.08 second=0.0001",
         )
         provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
         tenant = middle.text_input("Tenant", max_chars=63, help="Only for this tenant, before the general card")

@@ -340,7 +340,7 @@ class ConfiguredPrice(Entry):
     replaces: str = Field(default="", description="Version of the card that ends when this one starts")
     batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
-    usd_per_unit: dict[str, Decimal] = {}  # by image, second, character, request, or "image.KIND"
+    usd_per_unit: dict[str, Decimal] = {}  # by `UNIT_WORDS`, or "image.KIND"
     provider: str = ""
     region: str = Field(default="", description="Only for targets in this region")
     tenant: str = ""

@@ -12,7 +12,7 @@ from backends.control.prices import NewStandardCost
 from contracts.control import Price, StandardCost
 from contracts.metering.usage import Leaf
 from contracts.pricing.prices import BEGINNING, NewPrice
-from contracts.pricing.unit_prices import check_units, with_units
+from contracts.pricing.unit_prices import ANY_UNIT, check_units, with_units
 from gateway.control.access import Admin
 from gateway.control.fields import (
     Body,
@@ -60,7 +60,7 @@ UnitPrices = Annotated[
     dict[Annotated[str, StringConstraints(max_length=40)], UsdPerRequest],
     Field(
         max_length=50,
-        description='USD per image, second (of sound), character (of speech) or request, such as {"image": "0.04"}; '
+        description=f'USD per {ANY_UNIT}, such as {{"image": "0.04"}}, or {{"second": "0.0001"}} of sound; '
         '"image.hd.1792x1024" (quality and size, or one of both) for a kind of image, which else costs what any does',
     ),
 ]

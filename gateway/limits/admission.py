@@ -1,7 +1,7 @@
 """Admission control: every admitted request holds a ticket until it is settled.
 
 Admission protects the space in the journal, and the process itself by a maximum number of concurrent requests. Rate
-limits and budgets are checked separately (`limiter.py`).
+limits and budgets are checked separately (`limiter.py`), as is the order of waiting requests (`queue/`).
 """
 
 from backends.processes.native import mypyc_attr

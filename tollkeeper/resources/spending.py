@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Any, Final
 
+from contracts.pricing.unit_prices import ANY_UNIT
 from contracts.rules.limits import BUDGET_LEVELS, LEVELS, PERIODS, WINDOWS
 from contracts.rules.metrics import KIND_OF_WORD
 from tollkeeper.resources.resource import Column, Field, Resource, Row, of
@@ -21,7 +22,7 @@ from tollkeeper.resources.shared import (
 PRICES: Final = Resource(
     name="prices",
     noun="price card",
-    about="Price cards: what requests to a model cost, per million tokens or per image, second, character or request.",
+    about=f"Price cards: what requests to a model cost, per million tokens or per {ANY_UNIT}.",
     path="/v1/prices",
     key="version",
     key_help="Version, such as gpt-x/2027-01; recorded with every request that it prices.",
@@ -37,7 +38,7 @@ PRICES: Final = Resource(
         ),
         Field(
             "usd_per_unit",
-            "USD per image, second, character or request, such as image=0.04 or image.hd=0.08; repeat for more.",
+            f"USD per {ANY_UNIT}, such as image=0.04 or image.hd=0.08; repeat for more.",
             "pairs",
             "--unit-price",
             metavar="UNIT=USD",

@@ -1,4 +1,4 @@
-"""State that a pool's targets share: routing policy, retry budget, and times to first token."""
+"""State that a pool's targets share: failure policy, retry and hedging budgets, and times to first token."""
 
 import math
 from statistics import median

@@ -69,7 +69,9 @@ VALUES = st.fixed_dictionaries(
 @settings(max_examples=200, deadline=None)
 @given(VALUES, VALUES, st.text(max_size=50))
 def test_a_template_packs_what_the_record_would(example: dict[str, Any], values: dict[str, Any], route: str) -> None:
-    assert set(values) == set(VARYING)
+    missing, more = set(VARYING) - set(values), set(values) - set(VARYING)
+    assert not missing, f"VALUES of this test has nothing for {sorted(missing)}: add what each may be"
+    assert not more, f"VALUES of this test has {sorted(more)}, which VARYING of record_shapes.py does not name"
     fixed: dict[str, Any] = {"route": route, "provider": "p", "replica": "r"}
     template = RecordTemplate(RequestRecord(**example, **fixed), VARYING)
     record = RequestRecord(**values, **fixed)
