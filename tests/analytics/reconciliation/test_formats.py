@@ -1,6 +1,7 @@
 """Bills in the providers' formats become lines; what is wrong with a file is refused with line and column."""
 
 import json
+from copy import deepcopy
 from decimal import Decimal
 from typing import Any
 
@@ -404,7 +405,7 @@ def changed_json(draw: Any, text: str) -> str:
         if isinstance(container, dict) and draw(st.booleans()):
             del container[name]
         else:
-            container[name] = draw(ODD)
+            container[name] = deepcopy(draw(ODD))  # what is drawn is one object for all examples
     return "\n".join(map(json.dumps, values))
 
 
