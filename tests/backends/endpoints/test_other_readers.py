@@ -161,7 +161,7 @@ def test_an_endpoint_is_shown_as_it_was_given(text: str):
         ("http://{address}/v1", {}, "no settings.discover"),
         ("http://a/v1", {"discover": "dns:a"}, "{address}"),
         ("http://a/v1", {"slow_start_seconds": 5}, "without discover"),
-        ("http://{address}/v1", {"discover": 1}, "give a text"),
+        ("http://{address}/v1", {"discover": 1}, "use a text"),
         ("http://{address}/v1", {"discover": "redis:a"}, "give file:PATH"),
         ("http://{address}/v1", {"discover": "dns:a", "slow_start_seconds": -1}, "0 to 3600"),
         ("http://{address}/v1", {"discover": "dns:a", "slow_start_seconds": True}, "0 to 3600"),

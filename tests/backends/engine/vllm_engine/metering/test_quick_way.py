@@ -362,4 +362,4 @@ def test_what_cannot_be_built_is_said_and_done_without(change, says, monkeypatch
         monkeypatch.setattr(quick_way, "SOURCE", tmp_path / "wrong.c")
     with caplog.at_level(logging.WARNING):
         assert build_quick_way("/nowhere.so") is None
-    assert "slow way" in caplog.text and says in caplog.text
+    assert "slow path" in caplog.text and says in caplog.text
