@@ -110,6 +110,11 @@ class WatchedProcess:
         if state == "unknown" or (state != "up" and self.state == "unknown" and self._seconds < _START_SECONDS):
             return
         before, self.state, self.detail = self.state, state, detail
-        self.hung_seconds = self.hung_seconds + passed if state == "hung" else 0.0
+        if state != "hung":
+            self.hung_seconds = 0.0
+        elif before == "hung":
+            self.hung_seconds += passed
+        else:  # it may have been up until it was asked
+            self.hung_seconds = min(now - began, _LONGEST_ROUND_SECONDS)
         if before != state and (before, state) != ("unknown", "up"):
             self._on_change(self)
