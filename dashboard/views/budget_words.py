@@ -10,7 +10,7 @@ from dashboard.formats import UNKNOWN, Formats
 from dashboard.panels import Tone
 
 STATE_WORDS: Final[Mapping[State, str]] = {
-    "fine": "within",
+    "fine": "within its limit",
     "near": "close to its limit",
     "used_up": "used up",
     "not_counting": "inactive",

@@ -203,6 +203,6 @@ def _alerts(visit: Visit) -> None:
         return
     _say(
         str(pages + tickets),
-        f"{pages} page, {tickets} ticket",
+        f"{visit.formats.counted(pages, 'page')}, {visit.formats.counted(tickets, 'ticket')}",
         "bad" if pages else "warn",
     )
