@@ -21,7 +21,7 @@ from bench.gateway_earlier import measure_earlier
 from bench.gateway_features import measure_features
 from bench.gateway_headers import measure_headers
 from bench.gateway_plan import Plan
-from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of
+from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of, start_rivals
 from bench.load.gateway_process import MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
 from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
@@ -29,7 +29,6 @@ from bench.load.probed_gateway import STEP_NS, read_beats
 from bench.load.processes import PinnedProcess, free_ports
 from bench.load.result import Load
 from bench.load.rig import Rig
-from bench.load.rivals import RIVALS, start_rival
 from bench.load.sample import Sample, Series, lag_quantile, slope_per_million
 from bench.load.sleeper import Sleeper, jitter_ns
 from bench.report import Report, run_bench
@@ -94,7 +93,7 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         stack.callback(gateway.stop)
         audit.open(gateway)
         with ExitStack() as beside:  # what wakes now and then ends where it is no longer measured
-            rivals = _start_rivals(plan, rig, home, beside)
+            rivals = start_rivals(plan, rig, home, beside)
             peers = [gateway.peer, nginx, relay, *(peer for peer in rivals.values() if isinstance(peer, Peer))]
             loaded = [
                 _measure_rate(report, plan, rig, peers, rivals, size, *bounds)
@@ -103,21 +102,6 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
         loaded += _measure_streams(report, plan, rig, [nginx, relay, gateway.peer])
         _measure_memory(report, plan, rig, gateway, loaded)
         audit.close(gateway)
-
-
-def _start_rivals(plan: Plan, rig: Rig, home: Path, stack: ExitStack) -> dict[str, Peer | str]:
-    """Return each rival, or why it is not there."""
-    found: dict[str, Peer | str] = {}
-    for name in RIVALS:
-        if not plan.with_rivals:
-            found[name] = "rivals are measured in full runs only"
-            continue
-        try:
-            process, found[name] = start_rival(name, rig.cores.measured, home, rig.mock_ports)
-            stack.callback(process.stop)
-        except RuntimeError as error:
-            found[name] = str(error)
-    return found
 
 
 def _measure_rate(

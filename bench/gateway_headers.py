@@ -7,12 +7,11 @@ from typing import Final
 
 from bench.gateway_audit import Audit
 from bench.gateway_plan import Plan
-from bench.gateway_rows import chunk_rate_of, quantile_of, rate_of
+from bench.gateway_rows import chunk_rate_of, quantile_of, rate_of, start_rivals
 from bench.load.gateway_process import MeasuredGateway, configuration
 from bench.load.peers import MODEL, Peer
 from bench.load.processes import free_ports
 from bench.load.rig import Rig
-from bench.load.rivals import start_rival
 from bench.load.sample import Sample
 from bench.report import Report
 
@@ -81,28 +80,20 @@ def measure_headers(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
 
 def _measure_rival(report: Report, plan: Plan, rig: Rig, home: Path, ours: list[Peer]) -> None:
     """The same requests through vLLM's router, which reads none of these headers."""
-    units = {peer.name: f"headers_{peer.name}_to_{_RIVAL.replace('-', '_')}" for peer in ours}
-    if not plan.with_rivals:
-        for metric in units.values():
-            report.add_absent(metric, f"x {_RIVAL}", "rivals are measured in full runs only", must=_MUST_RIVAL)
-        return
+    metrics = {peer.name: f"headers_{peer.name}_to_{_RIVAL.replace('-', '_')}" for peer in ours}
     folder = home / "headers"
     folder.mkdir()
-    try:
-        process, rival = start_rival(_RIVAL, rig.cores.measured, folder, rig.mock_ports)
-    except RuntimeError as error:
-        for metric in units.values():
-            report.add_absent(metric, f"x {_RIVAL}", str(error), must=_MUST_RIVAL)
-        return
-    try:
+    with ExitStack() as stack:
+        rival = start_rivals(plan, rig, folder, stack, [_RIVAL])[_RIVAL]
+        if isinstance(rival, str):
+            for metric in metrics.values():
+                report.add_absent(metric, f"x {_RIVAL}", rival, must=_MUST_RIVAL)
+            return
         for peer in ours:
             beside = replace(peer, name=f"{_RIVAL}_{peer.name}", port=rival.port, pid=rival.pid, counts_as="")
             series = rig.alternate([peer, beside], plan.load("closed", _CLOSED), plan.rounds)
             ratio, n = series.ratio(peer.name, beside.name, rate_of), len(series.of(peer.name))
-            must, stretch = _MUST_RIVAL, _STRETCH_RIVAL
-            report.add(units[peer.name], ratio, f"x {_RIVAL}", must=must, stretch=stretch, n=n)
-    finally:
-        process.stop()
+            report.add(metrics[peer.name], ratio, f"x {_RIVAL}", must=_MUST_RIVAL, stretch=_STRETCH_RIVAL, n=n)
 
 
 def _first(sample: Sample) -> float:

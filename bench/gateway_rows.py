@@ -1,8 +1,15 @@
-"""Rows of the gateway's beside those of what it is compared with."""
+"""Rows of the gateway beside those of what it is compared with, and the start of its rivals."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
+from bench.gateway_plan import Plan
+from bench.load.peers import Peer
 from bench.load.result import Quantiles
+from bench.load.rig import Rig
+from bench.load.rivals import RIVALS, start_rival
 from bench.load.sample import Sample
 from bench.report import Report
 
@@ -38,3 +45,20 @@ def rate_of(sample: Sample) -> float:
 
 def chunk_rate_of(sample: Sample) -> float:
     return sample.result.chunks_per_s
+
+
+def start_rivals(
+    plan: Plan, rig: Rig, home: Path, stack: ExitStack, names: Sequence[str] = RIVALS
+) -> dict[str, Peer | str]:
+    """Return each rival, which ends with the stack, or why it is not there."""
+    found: dict[str, Peer | str] = {}
+    for name in names:
+        if not plan.with_rivals:
+            found[name] = "rivals are measured in full runs only"
+            continue
+        try:
+            process, found[name] = start_rival(name, rig.cores.measured, home, rig.mock_ports)
+            stack.callback(process.stop)
+        except RuntimeError as error:
+            found[name] = str(error)
+    return found

@@ -108,10 +108,12 @@ class RunningTimeout:
 
     def restart(self, seconds: float) -> None:
         """Begin the time again, with another number of seconds, unless the block has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._is_over:
+        if self._is_over:
+            return
+        if self._timer is None:
             self._timer = RunningTimer(seconds, self.expire)
+        else:
+            self._timer.restart(seconds)
 
 
 async def any_done(futures: Iterable["asyncio.Future[Any]"], seconds: float | None) -> bool:

@@ -256,10 +256,9 @@ class RequestTexts:
         if kind is str:
             if value and (is_free or at not in self._names) and not (at in _BINARIES and is_binary(value)):
                 self._add(holder, at, value, role)
+        elif (kind is dict or kind is list) and not is_free and at in _DEFINING:
+            self._define(holder, at, value, _FIXED)
         elif kind is dict:
-            if not is_free and at in _DEFINING:
-                self._define(holder, at, value, _FIXED)
-                return
             self._named += len(value)
             is_free = is_free or at in TOOL_OBJECTS or at in _OWN_OBJECTS
             spoken = None if is_free or depth > _DEEPEST_ROLE else value.get("role")
@@ -269,9 +268,6 @@ class RequestTexts:
                     self._name(name, value, role)
                 self._find(value, name, one, inner, depth + 1, is_free=is_free)
         elif kind is list:
-            if not is_free and at in _DEFINING:
-                self._define(holder, at, value, _FIXED)
-                return
             is_free = is_free or at in _OWN_OBJECTS
             for number, one in enumerate(value):
                 self._find(value, number, one, role, depth + 1, is_free=is_free)

@@ -19,7 +19,7 @@ from analytics.volume import Volume
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps, unpack_gaps
-from contracts.metering.usage import CACHE_READ_LEAVES, Usage
+from contracts.metering.usage import Usage
 from contracts.pricing.price_state import price_state
 from contracts.recording.records import Outcome, RequestRecord
 from tests.analytics.cost.records import usages
@@ -78,10 +78,6 @@ def expected_quantiles(values: Sequence[int]) -> Quantiles | None:
     return Quantiles(len(ordered), p50, p95, p99)
 
 
-def _cached(record: RequestRecord) -> int:
-    return sum(getattr(record.usage, leaf) or 0 for leaf in CACHE_READ_LEAVES)
-
-
 def expected_volume(records: Sequence[RequestRecord]) -> Volume:
     admitted = [record for record in records if record.outcome != "rejected"]
     unknown, unpriced, failed = (
@@ -98,7 +94,7 @@ def expected_volume(records: Sequence[RequestRecord]) -> Volume:
         cancelled=sum(record.outcome == "cancelled" for record in records),
         streamed=sum(record.stream for record in records),
         input_tokens=sum(record.usage.input_tokens or 0 for record in records) if used else None,
-        cached_input_tokens=sum(map(_cached, records)) if used else None,
+        cached_input_tokens=sum(record.usage.cache_read_tokens or 0 for record in records) if used else None,
         output_tokens=sum(record.usage.output_tokens or 0 for record in records) if used else None,
         cost_usd=cost if priced else None,
         unpriced_requests=len(unpriced),

@@ -103,11 +103,11 @@ class LeaseGrant:
         """Return this gateway's usage: settled under its name, and reserved."""
         return self.settled_before + self.own + self.ledger.reserved
 
-    def note_taken(self, amount: int, *, is_leased: bool) -> None:
-        """Record that an amount was reserved. With `is_leased` it also counts as a budget's consumption."""
+    def note_taken(self, amount: int) -> None:
+        """Record that an amount was reserved. If the counter is leased, it also counts as a budget's consumption."""
         now_ns = self.changed_ns = self._clock.now_ns()
         self.pace.take(amount, now_ns)
-        if is_leased:
+        if self.counter.is_leased:
             reserved = self.ledger.reserved - amount
             self.consumption.note(amount, self.own + reserved, reserved, now_ns)
         self._link.active[self] = None

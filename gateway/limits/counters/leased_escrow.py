@@ -140,7 +140,7 @@ class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Reserve slots. The caller has checked that they fit."""
         mark = super().take(amount, now_ns, claimant)
-        self.grant.note_taken(amount, is_leased=False)
+        self.grant.note_taken(amount)
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
@@ -184,7 +184,7 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Reserve `amount` now. The caller has checked that it fits."""
         mark = super().take(amount, now_ns, claimant)
-        self.grant.note_taken(amount, is_leased=False)
+        self.grant.note_taken(amount)
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
@@ -239,7 +239,7 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Reserve `amount` now. The caller has checked that it fits."""
         mark = super().take(amount, now_ns, claimant)
-        self.grant.note_taken(amount, is_leased=True)
+        self.grant.note_taken(amount)
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
