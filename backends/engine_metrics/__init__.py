@@ -1,1 +1,1 @@
-"""Parse Prometheus metrics of third-party inference servers into common terms."""
+"""Prometheus metrics of six third-party inference servers, parsed into common fields."""

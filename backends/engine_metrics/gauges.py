@@ -1,4 +1,4 @@
-"""The state of an inference server in one vocabulary, whichever of six engines it runs."""
+"""The common fields that metrics of all supported inference servers are parsed into."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,15 +9,16 @@ EngineKind = Literal["vllm", "sglang", "tgi", "tensorrt_llm", "llamacpp", "ollam
 
 @dataclass(frozen=True, slots=True)
 class ServerGauges:
-    """What a server said at one moment. `None`: it does not say. Counters are since its start, over all its models.
+    """An inference server's metrics at one moment. `None`: the server does not report it. Counters count since its
+    start, over all its models.
 
-    `kv_usage` is the used part of the KV cache, 0 to 1. `cached_tokens` are prompt tokens that a prefix cache
-    answered; `looked_up_tokens` those it was asked for, where the server counts them (else the prompt's are).
-    `accepted_tokens` of `drafted_tokens` speculative ones were right. `computed_tokens` are prompt tokens that no cache
-    answered. `recent_hit_ratio` is the prefix cache's hit rate as the server computes it itself, 0 to 1.
-    `first_token_stages` are those that a request passes until its first token, each with the seconds that it took and
-    how many requests passed it. `loaded_models` are those in memory now, which occupy `model_bytes`,
-    `model_gpu_bytes` of them on GPUs.
+    `kv_usage` is the used part of the KV cache, 0 to 1. `cached_tokens` are prompt tokens found in the prefix cache;
+    `looked_up_tokens` those that were looked up there (the number of prompt tokens if the server does not count
+    lookups). `accepted_tokens` of `drafted_tokens` speculative tokens were accepted. `computed_tokens` are prompt
+    tokens that were not cached. `recent_hit_ratio` is the prefix cache's hit rate as the server computes it, 0 to 1.
+    `first_token_stages` are the stages of a request until its first token, each with the sum of seconds and the number
+    of requests. `loaded_models` is the number of models in memory, which occupy `model_bytes`, of these
+    `model_gpu_bytes` on GPUs.
     """
 
     engine: EngineKind

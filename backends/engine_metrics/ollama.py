@@ -1,6 +1,6 @@
-"""Ollama's list of loaded models (`GET /api/ps`), the only state it reports: it has no metrics page.
+"""Ollama's list of loaded models (`GET /api/ps`), the only state that it reports: it has no Prometheus metrics.
 
-Its queue, the requests it works on and its token counters are unknown, so they stay `None`.
+Its queue, running requests and token counters are unknown and stay `None`.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ _DECODER: Final = msgspec.json.Decoder(_Reply)
 
 
 def read_loaded_models(text: str) -> ServerGauges:
-    """Read the list of loaded models. Raise UpstreamBroken if it is another JSON document."""
+    """Parse the list of loaded models. Raises UpstreamBroken if the text is not such a list."""
     try:
         models = _DECODER.decode(text).models or []
     except msgspec.DecodeError as error:

@@ -1,9 +1,9 @@
-"""Tables of inference servers' metric names by meaning, newer names first.
+"""Metric names of inference servers by meaning, newer names first.
 
-vLLM 0.8 to 0.33, SGLang 0.4 to 0.5, TGI 2 and 3, TensorRT-LLM 1 (`trtllm-serve`, Triton, and behind Dynamo, which
-writes `trtllm:`), llama.cpp since 2024. A metric that a server lacks is `None`. Replicas inside one server (data
-parallel ranks) are summed, their ratios are averaged; of tensor and pipeline parallel ranks, which all report the same,
-the first counts. Ollama has no such page; `read_gauges` takes its list of loaded models instead.
+Supports vLLM 0.8 to 0.33, SGLang 0.4 to 0.5, TGI 2 and 3, TensorRT-LLM 1 (`trtllm-serve`, Triton, and behind Dynamo,
+which writes `trtllm:`), and llama.cpp since 2024. A metric that a server lacks is `None`. Data-parallel ranks inside
+one server are summed, their ratios averaged; tensor and pipeline parallel ranks all report the same, so the first is
+used. Ollama has no metrics page; `read_gauges` accepts its list of loaded models instead.
 """
 
 import math
@@ -102,7 +102,7 @@ _TGI: Final[_Table] = {
     "waiting": _names("tgi_queue_size"),
     "prompt_tokens": _names("tgi_request_input_length_sum"),
     "generated_tokens": _names("tgi_request_generated_tokens_sum"),
-    # It has no time to the first token: a request waits in the queue, then for its prefill.
+    # TGI has no metric of the time to first token, which is the time in the queue plus that of the prefill.
     "queue_seconds": _names("tgi_request_queue_duration_sum"),
     "queued": _names("tgi_request_queue_duration_count"),
     "prefill_seconds": (_Name("tgi_batch_inference_duration_sum", {"method": "prefill"}),),
@@ -122,7 +122,7 @@ _TENSORRT: Final[_Table] = {
         _triton("kv_cache_block", "kv_cache_block_type", "fraction"),
     ),
 }
-# Its counter of prompt tokens leaves out those that the cache answered; builds before mid-2026 do not count the latter.
+# llama.cpp's counter of prompt tokens excludes cached ones, which builds before mid-2026 do not count at all.
 _LLAMACPP: Final[_Table] = {
     "running": _names("llamacpp:requests_processing"),
     "waiting": _names("llamacpp:requests_deferred"),
@@ -140,7 +140,7 @@ _TABLES: Final[tuple[tuple[tuple[str, ...], EngineKind, _Table], ...]] = (
     (("trtllm_", "trtllm:", "nv_trt_llm_"), "tensorrt_llm", _TENSORRT),
     (("llamacpp:",), "llamacpp", _LLAMACPP),
 )
-# Nothing else of a page is parsed: the gateway's event loop waits for it, and most of a page is histograms.
+# Other metrics of a page are not parsed: the gateway's event loop waits for it, and most of a page is histograms.
 _WANTED: Final = (
     _REASONS,
     _SLEEP_STATE,
@@ -149,7 +149,7 @@ _WANTED: Final = (
 
 
 def read_gauges(text: str) -> ServerGauges:
-    """Read a page of metrics, or Ollama's list of models. Raise UpstreamBroken if no engine known here wrote it."""
+    """Parse a page of metrics, or Ollama's list of models. Raises UpstreamBroken if it is of no supported server."""
     if text.lstrip().startswith("{"):
         return read_loaded_models(text)
     samples = [one for one in read_samples(text, _WANTED) if math.isfinite(one.value) and _is_first_rank(one)]
@@ -215,7 +215,7 @@ def _by_reason(samples: list[Sample]) -> dict[str, int]:
 
 
 def _is_asleep(samples: list[Sample]) -> bool | None:
-    """Return whether vLLM sleeps: its states are series, 1 for the one that it is in."""
+    """Return whether vLLM sleeps. It has a series per state, which is 1 for the current one."""
     awake = [one.value for one in samples if one.name == _SLEEP_STATE and one.labels.get("sleep_state") == "awake"]
     return not all(awake) if awake else None
 

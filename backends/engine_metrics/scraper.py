@@ -1,4 +1,4 @@
-"""Fetches one inference server's metrics every few seconds, and keeps what it last said."""
+"""Fetches one inference server's metrics every few seconds, and stores the last result."""
 
 import asyncio
 import logging
@@ -23,9 +23,10 @@ _TIMEOUTS: Final = Timeouts(connect=2.0, first_byte=4.0, between=4.0, total=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The last page. `gauges` is `None` if it could not be had or read; then `failure` says why.
+    """The result of the last scrape. `gauges` is `None` if the page could not be fetched or parsed; `failure` is the
+    reason.
 
-    `is_reached` says that the server answered with a page, whether or not it could be read.
+    `is_reached` is true if the server answered with a page, even an unreadable one.
     """
 
     gauges: ServerGauges | None = None
@@ -50,7 +51,7 @@ class _Page:
 
 
 class Scraper:
-    """Asks one address. A failure is kept in `last`, logged once, and harms nothing else."""
+    """Scrapes one URL. A failure is stored in `last` and logged when it changes; no exception leaves it."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Scraper:
         *,
         every_seconds: float = SCRAPE_SECONDS,
     ) -> None:
-        """Accept the page's whole URL, its query included. Raise ConfigurationError on one that cannot be asked."""
+        """`url` is the page's whole URL with its query. Raises ConfigurationError if it is not valid."""
         address, _, query = url.partition("?")
         origin = Origin.parse(address)
         if not re.fullmatch(r"[!-~]*", query) or "#" in query:
@@ -76,13 +77,13 @@ class Scraper:
         self.last = Scrape()
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Scrape until cancelled."""
         while True:
             await self.scrape()
             await asyncio.sleep(self._every_seconds)
 
     async def scrape(self) -> Scrape:
-        """Ask once and keep the answer."""
+        """Scrape once; store and return the result."""
         is_reached = False
         try:
             page = await self._fetch()

@@ -1,1 +1,1 @@
-"""Envoy's external processing (`ext_proc`): the messages that are used, and a server of them."""
+"""Envoy's external processing protocol (`ext_proc`): its messages, and a gRPC server."""

@@ -1,7 +1,8 @@
-"""The messages of Envoy's `envoy.service.ext_proc.v3`, as far as an endpoint picker reads or writes them.
+"""Messages of Envoy's `envoy.service.ext_proc.v3` that an endpoint picker reads or writes.
 
-Built from field numbers here rather than generated: Envoy's whole API in Python is thousands of classes, of which a
-dozen are used. What is not named here stays unread, as protobuf promises. Tests speak to it with Envoy's own.
+Built from field numbers instead of generated code: Envoy's whole API in Python is thousands of classes, of which a
+dozen are used. Fields that are not listed are ignored, as protobuf specifies. Tests compare with Envoy's generated
+classes.
 """
 
 from typing import Any, Final
@@ -17,7 +18,7 @@ _KINDS: Final = {
     "bool": FieldDescriptorProto.TYPE_BOOL,
     "int": FieldDescriptorProto.TYPE_INT32,
 }
-# Message: (field, number, kind or message; a list has [] behind it). A choice of one among several is marked "one of".
+# Message: (field, number, scalar type or message type; a repeated field's type ends in []).
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
     "HeaderValue": (("key", 1, "string"), ("value", 2, "string"), ("raw_value", 3, "bytes")),
     "HeaderMap": (("headers", 1, "HeaderValue[]"),),

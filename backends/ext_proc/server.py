@@ -1,4 +1,4 @@
-"""A gRPC server of Envoy's external processing: one stream for each request that Envoy has."""
+"""A gRPC server for Envoy's external processing: one stream per request."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -19,7 +19,7 @@ _NOT_SERVING: Final = b"\x08\x02"
 
 
 class ExtProcServer:
-    """Listens, and hands each stream to the processor. Answers gRPC health checks by `is_ready`."""
+    """Passes each stream to `processor`, and answers gRPC health checks by `is_ready`."""
 
     def __init__(self, processor: Processor, is_ready: Callable[[], bool]) -> None:
         self._processor = processor
@@ -27,7 +27,7 @@ class ExtProcServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Start to listen; return the port. Raises ConfigurationError if that cannot be done."""
+        """Listen on `host` and `port`; return the port. Raises ConfigurationError if the port cannot be bound."""
         options = [
             ("grpc.max_concurrent_streams", _MOST_STREAMS),
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
@@ -57,7 +57,7 @@ class ExtProcServer:
         return int(bound)
 
     async def stop(self, seconds: float) -> None:
-        """Take no more streams, and end those in progress after a number of seconds."""
+        """Accept no more streams, and end those in progress after `seconds`."""
         if self._server is not None:
             await self._server.stop(seconds)
 

@@ -1,1 +1,1 @@
-"""GPUs as they are measured from outside: memory, power, clocks, activity, faults, and who else computes on them."""
+"""Measurements of GPUs: memory, power, clocks, activity, faults, and the processes that use them."""

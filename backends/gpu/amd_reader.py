@@ -1,7 +1,7 @@
-"""AMD's GPUs through `amdsmi`, the Python module that comes with ROCm. Never run on AMD's hardware by us.
+"""AMD GPUs through `amdsmi`, the Python module of ROCm. Not yet run on AMD hardware.
 
-Its `umc_activity` is the part of time in which the memory controller was busy, not of bandwidth: it stands in for
-nothing, and DRAM activity is `None`. Compute units' activity is not told either: `gfx_activity` is any kernel's.
+`dram_activity` and `sm_activity` stay `None`: amdsmi's `umc_activity` is the time in which the memory controller was
+busy, not the used bandwidth, and its `gfx_activity` counts any kernel.
 """
 
 import importlib
@@ -23,7 +23,9 @@ _NOT_AVAILABLE: Final = "N/A"
 
 
 class AmdReader:
-    """Implements `GpuReader`. `smi` is the module; its exceptions are of its own class, so every one is caught."""
+    """`GpuReader` for AMD. `smi` is the module; its exceptions have a base class of its own, so all exceptions are
+    caught.
+    """
 
     def __init__(self, smi: Any, own: OwnProcesses | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._smi = smi
@@ -39,7 +41,7 @@ class AmdReader:
 
     @classmethod
     def open(cls) -> "AmdReader":
-        """Load the module. Raises Unavailable, code `gpu_driver_missing`, if it is not there or has no driver."""
+        """Load amdsmi. Raises Unavailable, code `gpu_driver_missing`, if the module or the driver is missing."""
         try:
             smi: ModuleType = importlib.import_module("amdsmi")
         except ImportError as error:
@@ -47,19 +49,19 @@ class AmdReader:
         try:
             smi.amdsmi_init()
             return cls(smi)
-        except Exception as error:  # of the module's own class, which is not known before it is there
+        except Exception as error:  # the module's own class, which cannot be named before the import
             raise Unavailable(f"AMD's driver does not answer: {error}", code="gpu_driver_missing") from error
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Return the GPUs there are."""
+        """Return the GPUs."""
         return tuple(identity for _, identity in self._devices)
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Look at these only, from now on."""
+        """Measure only these GPUs from now on."""
         self._devices = [(handle, one) for handle, one in self._devices if one.uuid in uuids]
 
     def look(self) -> Round:
-        """Measure all of them. Faults are not told by this library."""
+        """Measure all GPUs. amdsmi reports no faults."""
         return Round(tuple(self._sample(handle, identity) for handle, identity in self._devices))
 
     def close(self) -> None:

@@ -1,6 +1,4 @@
-"""What is known of a GPU at a moment, no matter who made it: the nouns, and the seam that each maker's library
-fills.
-"""
+"""Vendor-independent types of GPU measurements, and the interface that each vendor's library implements."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ FaultScope = Literal["device", "program", "notice"]
 
 PERIOD_SECONDS: Final = 1.0
 
-# nvml.h, nvmlClocksEventReasons; an idle GPU's clocks are low for no reason one could remove.
+# nvml.h, nvmlClocksEventReasons, without idleness, which is no fault.
 THROTTLE_BITS: Final[Mapping[str, int]] = {
     "application_clocks": 0x2,
     "power_cap": 0x4,
@@ -26,7 +24,7 @@ THROTTLE_BITS: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """A GPU, or a slice of one (MIG), that a program can be given. `parent` is the whole GPU of a slice."""
+    """A GPU, or a slice of one (MIG), that can be assigned to a program. `parent` is the UUID of a slice's GPU."""
 
     uuid: str
     index: int
@@ -38,9 +36,9 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process that computes on a GPU. `is_ours` is `None` if it is of another PID namespace.
+    """A process that computes on a GPU. `is_ours` is `None` for a process in another PID namespace.
 
-    `sm_ratio` is its part of the multiprocessors' time since the last sample, as far as the driver says.
+    `sm_ratio` is its share of the multiprocessors' time since the last sample; `None` if the driver does not report it.
     """
 
     pid: int
@@ -51,14 +49,14 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One GPU at one moment (Unix ns). `None` is what the device, its driver or our rights do not let us measure.
+    """One GPU's measurements at one moment (Unix ns). `None`: not supported by the device or its driver, or not
+    permitted.
 
-    Activities are parts of the time since the last sample, 0 to 1: `sm_activity` of the multiprocessors, averaged over
-    them; `dram_activity` of the memory's bandwidth; `kernel_activity` is the part in which any kernel ran at all, on
-    however few multiprocessors. NVML's `utilization.memory` is the part of time in which anything moved, says nothing
-    of bandwidth, and stands in for none of them. `energy_joules` counts from the driver's start and may be some
-    seconds old, as reading it is dear; ECC counts are over the device's life. `throttle_reasons` holds what holds the
-    clocks down now, without idleness.
+    Activities are fractions (0 to 1) since the last sample: `sm_activity` is the multiprocessors' busy time, averaged
+    over them; `dram_activity` the used memory bandwidth; `kernel_activity` the time in which any kernel ran, on however
+    few multiprocessors. NVML's `utilization.memory` is not used: it is the time in which any memory was accessed.
+    `energy_joules` counts from the driver's start and may be some seconds old, because reading it is slow. ECC counts
+    are over the device's life. `throttle_reasons` are what limits the clocks now, except idleness.
     """
 
     uuid: str
@@ -85,17 +83,17 @@ class DeviceSample:
 
     @property
     def other_processes(self) -> int | None:
-        """Return the number of processes that are not ours; `None` if that cannot be told."""
+        """Return the number of processes of other programs; `None` if it is unknown."""
         if self.processes is None or any(one.is_ours is None for one in self.processes):
             return None
         return sum(not one.is_ours for one in self.processes)
 
     @property
     def is_shared(self) -> bool | None:
-        """Return whether another process computed here since the last sample.
+        """Return whether another program computed on this GPU since the last sample; `None` if unknown.
 
-        A process that is there and idle (a model asleep) takes no time from ours. Where the driver does not say who
-        computes, one that is there may have.
+        An idle process, such as a sleeping model's, does not count. If the driver does not report activity per process,
+        every other process counts.
         """
         others = self.other_processes
         if not others:
@@ -106,9 +104,9 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """Something the driver says went wrong on a GPU. `xid` is NVIDIA's number; `None`: the device does not answer.
+    """A fault of a GPU that its driver reported. `xid` is NVIDIA's number; `None`: the device does not respond.
 
-    `scope` says what is lost: the `device` until it is reset, the `program` that caused it, or nothing (`notice`).
+    `scope` is what is lost: the `device` until it is reset, the `program` that caused the fault, or nothing (`notice`).
     """
 
     uuid: str
@@ -118,30 +116,30 @@ class DeviceFault:
 
     @property
     def text(self) -> str:
-        """Describe it for people."""
+        """Return a description for people."""
         number = "" if self.xid is None else f"XID {self.xid}, "
         return f"GPU {self.uuid}: {number}{self.meaning}"
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one look at all GPUs found."""
+    """The result of measuring all GPUs once."""
 
     samples: tuple[DeviceSample, ...] = ()
     faults: tuple[DeviceFault, ...] = ()
 
 
 class GpuReader(Protocol):
-    """One maker's library. Called by one thread; no method waits for anything but the driver."""
+    """A vendor's library. Called by one thread; its methods block only for the driver."""
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Return the GPUs and slices that are kept: at first all there are, which do not change while it is open."""
+        """Return the GPUs and slices that are measured: all of the machine until `keep` selects some."""
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Look at these only, from now on: each GPU costs milliseconds."""
+        """Measure only these from now on: each GPU costs milliseconds."""
 
     def look(self) -> Round:
-        """Measure all that are kept. What cannot be measured is `None`; nothing is raised."""
+        """Measure all selected GPUs. Values that cannot be measured are `None`; raises nothing."""
 
     def close(self) -> None:
         """Close the library."""

@@ -1,7 +1,7 @@
-"""Activity from NVIDIA's dcgm-exporter where the driver's own counters are not to be had: before Hopper, or in MIG.
+"""Activity from NVIDIA's dcgm-exporter, for GPUs whose driver does not report it: before Hopper, or in MIG mode.
 
-The exporter looks as often as it is told to (every 30 s unless `--collect-interval` says otherwise), so what comes from
-it may be older than the rest of a sample.
+The exporter measures at its own interval (30 s unless `--collect-interval` is set), so its values may be older than the
+rest of a sample.
 """
 
 import logging
@@ -29,7 +29,7 @@ Fetch = Callable[[], str]
 
 
 class DcgmOverlay:
-    """A reader whose unknown activities are filled in from a page of the exporter. `fetch` raises OSError."""
+    """A `GpuReader` that adds activities from the exporter's page to samples that lack them. `fetch` raises OSError."""
 
     def __init__(self, reader: GpuReader, fetch: Fetch) -> None:
         self._reader = reader
@@ -37,15 +37,17 @@ class DcgmOverlay:
         self._is_away = False
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Return the reader's."""
+        """Return the GPUs and slices of the wrapped reader."""
         return self._reader.devices()
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Look at these only, from now on."""
+        """Measure only these from now on."""
         self._reader.keep(uuids)
 
     def look(self) -> Round:
-        """Measure, and ask the exporter only where something is wanting. An exporter that is away fills in nothing."""
+        """Measure, and fetch the exporter's page only if an activity is missing. Without the exporter it
+        stays `None`.
+        """
         found = self._reader.look()
         if all(one.sm_activity is not None and one.dram_activity is not None for one in found.samples):
             return found
@@ -65,7 +67,9 @@ class DcgmOverlay:
 
 
 def activities_by_device(page: str) -> dict[str, dict[str, float]]:
-    """Return each GPU's activities, 0 to 1, by its UUID. Series of a GPU's slices are left out: they have its UUID."""
+    """Return each GPU's activities (0 to 1) by UUID, from the exporter's page. MIG slices are skipped: they have the
+    GPU's UUID.
+    """
     found: dict[str, dict[str, float]] = {}
     for sample in read_samples(page, tuple(_FIELDS)):
         field, uuid = _FIELDS.get(sample.name), sample.labels.get("UUID")
@@ -75,7 +79,7 @@ def activities_by_device(page: str) -> dict[str, dict[str, float]]:
 
 
 def fetch_page(url: str) -> Fetch:
-    """Return what fetches a page, waiting at most half a second."""
+    """Return a function that fetches `url` within half a second. It raises OSError."""
 
     def fetch() -> str:
         with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_TIMEOUT_SECONDS) as answer:

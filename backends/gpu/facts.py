@@ -1,4 +1,4 @@
-"""A GPU's sample as plain facts, under the names that an engine host's counters have on the wire."""
+"""A GPU's sample as key-value pairs for an engine host's statistics."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,7 +13,9 @@ _NOT_PLAIN: Final = frozenset({"uuid", "at_ns", "throttle_reasons", "processes"}
 
 
 def device_facts(identity: DeviceIdentity, sample: DeviceSample) -> dict[str, Fact]:
-    """Return `gpu.UUID.NAME` for everything that is known of a GPU; `None` is what could not be measured."""
+    """Return `gpu.UUID.NAME` and its value for all that is known of a GPU; `None` is a value that could not be
+    measured.
+    """
     reasons = sample.throttle_reasons
     plain: dict[str, Fact] = {
         "name": identity.name,
@@ -29,7 +31,7 @@ def device_facts(identity: DeviceIdentity, sample: DeviceSample) -> dict[str, Fa
 
 
 def facts_by_device(facts: Mapping[str, Fact]) -> dict[str, dict[str, Fact]]:
-    """Return each GPU's facts by its UUID, out of all that a host told."""
+    """Return each GPU's values by UUID and name, out of a host's statistics."""
     found: dict[str, dict[str, Fact]] = {}
     for key, value in facts.items():
         if not key.startswith(PREFIX):

@@ -1,4 +1,4 @@
-"""NVIDIA's management library by `pynvml` (nvidia-ml-py), as the reader asks it."""
+"""NVIDIA's management library (NVML) by `pynvml` (nvidia-ml-py), reduced to what the reader needs."""
 
 from collections.abc import Callable, Mapping
 from ctypes import c_void_p, cast
@@ -11,7 +11,7 @@ from contracts.errors import Unavailable
 
 Handle = int  # a device's address in the library
 
-_MAX_FAULTS: Final = 64  # taken in one round
+_MAX_FAULTS: Final = 64  # maximum number read at once
 _GPM_METRICS: Final = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,
     pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
@@ -22,7 +22,7 @@ _GPM_METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What GPM (GPU performance monitoring, from Hopper on) says of the time since the last question, in percent."""
+    """Activity since the last call in percent, from GPM (GPU performance monitoring, Hopper and later)."""
 
     sm_percent: float | None
     occupancy_percent: float | None
@@ -31,9 +31,9 @@ class Activity:
 
 
 class Nvml:
-    """The driver. Every method raises `pynvml.NVMLError`.
+    """Connection to NVIDIA's driver. Every method raises `pynvml.NVMLError`.
 
-    Raises Unavailable, code `gpu_driver_missing`, if there is no library or no driver.
+    Raises Unavailable, code `gpu_driver_missing`, if the library or the driver is missing.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Nvml:
                 "through",
                 code="gpu_driver_missing",
             ) from error
-        self._parents: dict[Handle, Handle] = {}  # of slices
+        self._parents: dict[Handle, Handle] = {}  # each slice's GPU
         self._events: Any = None
-        # GPM's samples by device: the last one, and the one to be taken next.
+        # GPM's sample buffers by device: the last sample, and the buffer for the next.
         self._samples: dict[Handle, tuple[Any, Any]] = {}
         self._question = pynvml.c_nvmlGpmMetricsGet_t(pynvml.NVML_GPM_METRICS_GET_VERSION, len(_GPM_METRICS))
 
@@ -56,14 +56,14 @@ class Nvml:
         return str(pynvml.nvmlSystemGetDriverVersion())
 
     def devices(self) -> list[Handle]:
-        """Return the whole GPUs, in the driver's order, and begin to listen for their faults."""
+        """Return the whole GPUs in the driver's order, and subscribe to their faults."""
         found = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         handles = [_handle(pointer) for pointer in found]
         self._listen(handles)
         return handles
 
     def slices(self, handle: Handle) -> list[Handle]:
-        """Return a GPU's MIG devices; none if MIG is off or unknown to it."""
+        """Return a GPU's MIG devices; empty if MIG is off or not supported."""
         device = c_void_p(handle)
         try:
             is_on = pynvml.nvmlDeviceGetMigMode(device)[0]
@@ -73,13 +73,13 @@ class Nvml:
         for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device) if is_on else 0):
             try:
                 found.append(_handle(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place)))
-            except pynvml.NVMLError_NotFound:  # a place without a slice
+            except pynvml.NVMLError_NotFound:  # no slice at this index
                 continue
         self._parents |= dict.fromkeys(found, handle)
         return found
 
     def uuid(self, handle: Handle) -> str:
-        """Return the name that stays: "GPU-..." or "MIG-..."."""
+        """Return the device's permanent id: "GPU-..." or "MIG-..."."""
         return str(pynvml.nvmlDeviceGetUUID(c_void_p(handle)))
 
     def name(self, handle: Handle) -> str:
@@ -87,7 +87,7 @@ class Nvml:
         return str(pynvml.nvmlDeviceGetName(c_void_p(handle)))
 
     def memory(self, handle: Handle) -> tuple[int, int, int]:
-        """Return (total, used, free) bytes; what the driver keeps for itself is in neither of the last two."""
+        """Return (total, used, free) bytes. Memory reserved by the driver is in neither used nor free."""
         try:
             memory = pynvml.nvmlDeviceGetMemoryInfo(c_void_p(handle), pynvml.nvmlMemory_v2)
         except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):  # MIG devices, older drivers
@@ -95,27 +95,29 @@ class Nvml:
         return memory.total, memory.used, memory.free
 
     def number(self, handle: Handle, quantity: str) -> int:
-        """Return one of NUMBERS, in the unit its name says."""
+        """Return a value of NUMBERS by its name, which ends with the unit."""
         return int(NUMBERS[quantity](c_void_p(handle)))
 
     def processes(self, handle: Handle) -> list[tuple[int, int | None]]:
-        """Return (pid, bytes) of those with a compute context; bytes are `None` if the driver does not say."""
+        """Return (pid, bytes) of each process with a compute context; bytes are `None` if the driver does not report
+        them.
+        """
         found = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(c_void_p(handle))
         return [(one.pid, one.usedGpuMemory) for one in found]
 
     def process_activity(self, handle: Handle, since_us: int) -> list[tuple[int, int, int]]:
-        """Return (pid, Unix microseconds, percent of multiprocessor time) since a moment."""
+        """Return (pid, Unix microseconds, percent of multiprocessor time) of each process since `since_us`."""
         try:
             found = pynvml.nvmlDeviceGetProcessUtilization(c_void_p(handle), since_us)
         except pynvml.NVMLError as error:
-            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):  # nobody computed
+            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):  # no process computed
                 return []
             raise
-        # Places the driver did not fill have no process and no time.
+        # Entries that the driver did not fill have neither process nor time.
         return [(one.pid, one.timeStamp, one.smUtil) for one in found if one.timeStamp > since_us]
 
     def activity(self, handle: Handle) -> Activity:
-        """Return GPM's answer for the time since the last call: NVML_ERROR_NOT_READY at the first."""
+        """Return GPM's activity since the last call. The first call raises NVML_ERROR_NOT_READY."""
         parent = self._parents.get(handle)
         device = c_void_p(parent or handle)
         instance = pynvml.nvmlDeviceGetGpuInstanceId(c_void_p(handle)) if parent else None
@@ -140,7 +142,7 @@ class Nvml:
         return Activity(*(None if one.nvmlReturn or not 0 <= one.value <= 100 else one.value for one in found))
 
     def faults(self) -> list[tuple[Handle, int]]:
-        """Return (device, XID) of the faults since the last call, without waiting."""
+        """Return (device, XID) of the faults since the last call, without blocking."""
         found: list[tuple[Handle, int]] = []
         while self._events is not None and len(found) < _MAX_FAULTS:
             try:
@@ -152,7 +154,7 @@ class Nvml:
         return found
 
     def close(self) -> None:
-        """Release what was taken and shut the library down."""
+        """Free GPM's buffers and the event set, and shut the library down."""
         for sample in (one for pair in self._samples.values() for one in pair):
             pynvml.nvmlGpmSampleFree(sample)
         self._samples = {}
@@ -162,7 +164,7 @@ class Nvml:
         pynvml.nvmlShutdown()
 
     def _listen(self, handles: list[Handle]) -> None:
-        """Register for faults. A driver or a virtual machine that has none leaves `faults` empty."""
+        """Subscribe to faults. If the driver or a virtual machine does not support that, `faults` stays empty."""
         try:
             self._events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError:
@@ -171,7 +173,7 @@ class Nvml:
             try:
                 pynvml.nvmlDeviceRegisterEvents(c_void_p(handle), pynvml.nvmlEventTypeXidCriticalError, self._events)
             except pynvml.NVMLError:
-                continue  # the others may have them
+                continue  # other devices may support it
 
 
 def _handle(pointer: Any) -> Handle:

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as samples: what a device does not support is asked once and is `None` from then on."""
+"""NVIDIA GPUs as samples. A value that a device does not support is requested once and is `None` from then on."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -24,8 +24,8 @@ _PERMANENT: Final = frozenset(
     }
 )
 _LOST: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
-# In looks. The driver takes 3 ms of a core for the energy counter alone (H200, r580), as much as for all else; and its
-# sensor says something true of windows of 5 s and more only (arXiv 2312.02741). Errors and limits change rarely.
+# Values that are read only at every n-th round. The energy counter costs 3 ms of a core (H200, r580), as much as all
+# others together, and is accurate only over 5 s or more (arXiv 2312.02741). Errors and limits change rarely.
 _EVERY: Final[Mapping[str, int]] = {
     "energy_millijoules": 5,
     "ecc_corrected": 60,
@@ -35,19 +35,19 @@ _EVERY: Final[Mapping[str, int]] = {
 
 
 class NvmlReader:
-    """Implements `GpuReader`. `now_ns` gives Unix time. What is asked rarely is told as it last was."""
+    """`GpuReader` for NVIDIA. `now_ns` returns Unix time. Rarely read values are repeated from their last reading."""
 
     def __init__(self, nvml: Nvml, own: OwnProcesses | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._nvml = nvml
         self._own = own or OwnProcesses()
         self._now_ns = now_ns
-        self._never: set[tuple[Handle, str]] = set()  # asked once and not to be had
-        self._seen_us: dict[Handle, int] = {}  # until when processes' activity was told
+        self._never: set[tuple[Handle, str]] = set()  # not supported
+        self._seen_us: dict[Handle, int] = {}  # time of the last activity per process that was read
         self._lost: set[Handle] = set()
         self._looks = 0
-        self._kept: dict[tuple[Handle, str], int | None] = {}  # of what is asked rarely
+        self._kept: dict[tuple[Handle, str], int | None] = {}  # last readings of rarely read values
         self._identities = self._find()
-        self._uuids = {handle: one.uuid for handle, one in self._identities.items()}  # also of those not kept
+        self._uuids = {handle: one.uuid for handle, one in self._identities.items()}  # of all devices
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
         """Return the GPUs, each followed by its MIG slices."""
@@ -127,12 +127,12 @@ class NvmlReader:
             return None
         processes = [DeviceProcess(pid, held, self._own.is_ours(pid)) for pid, held in found]
         if all(one.is_ours for one in processes):
-            return tuple(processes)  # whose time it is need not be asked
+            return tuple(processes)  # no other program, so activity per process is not needed
         ratios = self._activity_by_process(handle)
         return tuple(replace(one, sm_ratio=None if ratios is None else ratios.get(one.pid, 0.0)) for one in processes)
 
     def _activity_by_process(self, handle: Handle) -> dict[int, float] | None:
-        """Return each process' part of the multiprocessors since the last look; `None` if it is not told."""
+        """Return each process's share of the multiprocessors since the last round; `None` if it is not reported."""
         since_us = self._seen_us.get(handle, self._now_ns() // 1000 - 1_000_000)
         if (handle, "process_activity") in self._never:
             return None
@@ -184,11 +184,11 @@ class NvmlReader:
 
 
 class _Lost(Exception):
-    """The device does not answer any more."""
+    """The device does not respond any more."""
 
 
 def throttle_names(reasons: int) -> tuple[str, ...]:
-    """Name what holds the clocks down, from the driver's bits; nothing does where only idleness is set."""
+    """Return the names of the reasons that limit the clocks, from the driver's bits; empty if only idleness is set."""
     return tuple(name for name, bit in THROTTLE_BITS.items() if reasons & bit)
 
 

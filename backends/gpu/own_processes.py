@@ -1,4 +1,4 @@
-"""Find out which processes on a GPU are this process or its children."""
+"""Determines which processes on a GPU belong to this program."""
 
 import os
 from pathlib import Path
@@ -9,18 +9,20 @@ _MAX_DEPTH: Final = 64
 
 
 class OwnProcesses:
-    """Walks from a process to its parents. `roots` are whose descendants count as ours: this process, where unset.
+    """Finds out whether a process descends from one of `roots` (by default this process), by walking up its parents.
 
-    A process found to be ours or not is looked at again only when another has taken its number.
+    Results are cached by pid and start time.
     """
 
     def __init__(self, roots: tuple[int, ...] = (), proc: Path = _PROC) -> None:
         self._roots = frozenset(roots or (os.getpid(),))
         self._proc = proc
-        self._known: dict[int, tuple[str, bool]] = {}  # by pid: when it started, and whether it is ours
+        self._known: dict[int, tuple[str, bool]] = {}  # by pid: its start time, and whether it is a descendant
 
     def is_ours(self, pid: int) -> bool | None:
-        """Return whether a process is ours; `None` if there is none of this number here (another PID namespace)."""
+        """Return whether a process is a root or its descendant; `None` if the pid is unknown here (another PID
+        namespace).
+        """
         if pid in self._roots:
             return True
         found = self._stat(pid)
@@ -44,7 +46,7 @@ class OwnProcesses:
         return False
 
     def _stat(self, pid: int) -> tuple[int, str] | None:
-        """Return a process' parent and the clock tick it started at. Its name may hold anything but is in brackets."""
+        """Return a process's parent and start time in clock ticks. Its name is in brackets and may contain anything."""
         try:
             text = (self._proc / str(pid) / "stat").read_text(errors="replace")
         except OSError:

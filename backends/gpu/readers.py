@@ -1,4 +1,4 @@
-"""GPU libraries available on this machine."""
+"""Opens the GPU libraries that this machine has."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ from contracts.errors import ConfigurationError, Unavailable
 
 _log = logging.getLogger(__name__)
 
-_NONE: Final = frozenset({"-1", "nodevfiles", "none", "void"})  # what hides all GPUs that are not named before it
+_NONE: Final = frozenset({"-1", "nodevfiles", "none", "void"})  # ends the list of visible GPUs
 
 
 def open_readers() -> tuple[list[GpuReader], list[str]]:
-    """Return the readers of the makers that are here, and for each that is not why."""
+    """Return a reader for each vendor whose driver responds, and for each other vendor the reason."""
     readers: list[GpuReader] = []
     missing: list[str] = []
     for opening in (_nvidia, AmdReader.open):
@@ -32,7 +32,7 @@ def open_readers() -> tuple[list[GpuReader], list[str]]:
 
 
 def require_gpu() -> list[GpuReader]:
-    """Return the readers. Raises Unavailable, code `gpu_driver_missing`, where no driver answers or it has no GPU."""
+    """Return the readers. Raises Unavailable, code `gpu_driver_missing`, if no driver responds or there is no GPU."""
     readers, missing = open_readers()
     found = [reader for reader in readers if reader.devices()]
     if found:
@@ -60,7 +60,9 @@ def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | 
 
 
 def _selected(part: str, usable: Sequence[DeviceIdentity]) -> DeviceIdentity:
-    """Return the GPU of a number, or of the beginning of a UUID. Raise ConfigurationError if it is not just one."""
+    """Return the GPU with an index, or with a prefix of its UUID. Raises ConfigurationError unless exactly
+    one matches.
+    """
     whole = [one for one in usable if one.parent is None and str(one.index) == part]
     match = whole or [one for one in usable if one.uuid.startswith(part) and not part.isdigit()]
     if len(match) != 1:

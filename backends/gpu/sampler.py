@@ -1,4 +1,4 @@
-"""Looks at the GPUs once a second, in a thread of its own: the driver can take its time, and an event loop has none."""
+"""Measures the GPUs once a second in a thread of its own, because the driver may block."""
 
 import logging
 import threading
@@ -13,14 +13,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SamplerCost:
-    """What looking has cost so far: rounds, and processor seconds of the thread."""
+    """What sampling has cost so far: rounds, and CPU seconds of the thread."""
 
     rounds: int = 0
     cpu_seconds: float = 0.0
 
 
 class GpuSampler:
-    """Asks each reader every `period_seconds` and hands the round to `on_round`, in its own thread."""
+    """Calls each reader every `period_seconds` and passes the results to `on_round`, in its own thread."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class GpuSampler:
         self._on_round = on_round
         self._period_seconds = period_seconds
         self._stop = threading.Event()
-        self._looking = threading.Lock()  # a reader is one thread's at a time
+        self._looking = threading.Lock()  # readers are not thread-safe
         self._thread = threading.Thread(target=self._run, name="gpu-telemetry", daemon=True)
         self.devices: tuple[DeviceIdentity, ...] = tuple(one for reader in self._readers for one in reader.devices())
         self.cost = SamplerCost()
 
     def start(self) -> None:
-        """Start to look."""
+        """Start sampling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the running look, and close the readers."""
+        """Stop after the current round, and close the readers."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -51,7 +51,7 @@ class GpuSampler:
             reader.close()
 
     def take_round(self) -> Round:
-        """Look once, in the caller's thread."""
+        """Measure once, in the caller's thread."""
         with self._looking:
             rounds = [reader.look() for reader in self._readers]
         return Round(
@@ -64,7 +64,7 @@ class GpuSampler:
         while not self._stop.is_set():
             try:
                 self._on_round(self.take_round())
-            except Exception:  # the thread's edge: a driver's surprise must not end the watch
+            except Exception:  # an unexpected error of a driver must not end the thread
                 _log.exception("GPUs could not be sampled")
             self.cost = SamplerCost(self.cost.rounds + 1, time.thread_time())
             due = max(due + self._period_seconds, time.monotonic())

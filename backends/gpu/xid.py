@@ -1,11 +1,11 @@
-"""Meanings of NVIDIA XID errors, by the immediate action in NVIDIA's catalog."""
+"""Meanings of NVIDIA's XID errors, with the scope by the immediate action in NVIDIA's catalog."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from backends.gpu.base import FaultScope
 
-# A program's fault ends the program that made it, and the driver goes on; a device's ends all until it is reset.
+# A "program" fault ends the program that caused it; after a "device" fault the GPU must be reset.
 _KNOWN: Final[Mapping[int, tuple[FaultScope, str]]] = {
     13: ("program", "a kernel made an illegal access or instruction"),
     31: ("program", "a kernel touched memory that is not mapped"),
@@ -32,7 +32,5 @@ _KNOWN: Final[Mapping[int, tuple[FaultScope, str]]] = {
 
 
 def meaning_of(xid: int) -> tuple[FaultScope, str]:
-    """Return what is lost with an XID, and what it means. One not listed here is a notice: nothing is stopped for
-    it.
-    """
+    """Return an XID's scope and meaning. Unlisted ones are notices, so nothing is stopped because of them."""
     return _KNOWN.get(xid, ("notice", "a fault that is not known here"))

@@ -1,4 +1,4 @@
-"""What clients of the control plane's HTTP API have in common: its verbs, lists page by page, and names in paths."""
+"""Common parts of the clients of the control plane's HTTP API: methods, paging, and escaping of names in paths."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ _PAGE_ROWS: Final = 1_000
 
 
 class ControlPlaneVerbs(ABC):
-    """The verbs of the API. Each returns the answer's JSON and raises what `call` raises."""
+    """HTTP methods of the API. Each returns the response's JSON and raises what `call` raises."""
 
     @abstractmethod
     def call(
@@ -19,14 +19,14 @@ class ControlPlaneVerbs(ABC):
         body: Mapping[str, object] | None = None,
         query: Mapping[str, str | int] | None = None,
     ) -> dict[str, Any]:
-        """Send one request; return the answer's JSON. Raise a TollkeeperError if it is refused or not answered."""
+        """Send a request; return the response's JSON. Raises a TollkeeperError if it is refused or unanswered."""
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """Read one object, or one page of a list (`data`, `has_more`)."""
+        """Return one object, or one page of a list (`data`, `has_more`)."""
         return self.call("GET", path, query=query)
 
     def get_all(self, path: str, key: str = "id", **query: str | int) -> list[dict[str, Any]]:
-        """Read a whole list, page by page; `key` is the field that pages follow."""
+        """Return a whole list, read page by page; `key` is the field that the next page starts after."""
         rows: list[dict[str, Any]] = []
         while True:
             after = {"after": str(rows[-1][key])} if rows else {}
@@ -40,7 +40,7 @@ class ControlPlaneVerbs(ABC):
         return self.call("POST", path, body)
 
     def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Change the fields in `body`; the others stay."""
+        """Change the fields in `body`; the others keep their values."""
         return self.call("PATCH", path, body)
 
     def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
@@ -53,5 +53,5 @@ class ControlPlaneVerbs(ABC):
 
 
 def path_segment(text: str) -> str:
-    """Write a name as one segment of a path, dots too: ".." would climb to what holds it."""
+    """Return a name escaped as one path segment. Dots are escaped too, because ".." would address the parent."""
     return quote(text, safe="").replace(".", "%2E")

@@ -1,4 +1,6 @@
-"""One HTTP/1.1 connection to a server: a request at a time, whose reply goes to a receiver as it arrives."""
+"""One HTTP/1.1 connection to a server. Carries one request at a time and passes the reply to a receiver as
+it arrives.
+"""
 
 import asyncio
 import ssl
@@ -15,68 +17,72 @@ from backends.network.tls import tls_refusal
 from backends.processes.native import mypyc_attr
 from contracts.errors import UpstreamBroken, UpstreamTimeout
 
-# News of a closed connection comes within a round trip; a server that dies of a request takes longer (decision 0007).
+# A closed connection is noticed within a round trip; a server that crashes on a request takes longer (decision 0007).
 _STALE_SECONDS: Final = 1.0
 _MAX_REPLY_HEAD_BYTES: Final = 64 * 1024
-_SMALL_BYTES: Final = 4096  # are copied to stand behind their head: sending two pieces takes more
-_PORTION_BYTES: Final = 32 * 1024  # that are taken in one turn of the event loop; from TLS a little less comes at once
-_MAX_REPLY_BYTES: Final = 1 << 30  # in big pieces: far more than any answer has
-_MAX_IDLE_BYTES: Final = 16 << 20  # in big pieces, without getting the reply on
-_MAX_SIZE_DIGITS: Final = 8  # of a chunk that is looked for without the parser
+_SMALL_BYTES: Final = 4096  # bodies up to this size are copied behind their head: two writes cost more
+_PORTION_BYTES: Final = 32 * 1024  # processed per turn of the event loop; TLS delivers a little less at once
+_MAX_REPLY_BYTES: Final = 1 << 30  # of a reply in big pieces: far more than any answer has
+_MAX_IDLE_BYTES: Final = 16 << 20  # in big pieces without progress of the reply
+_MAX_SIZE_DIGITS: Final = 8  # of a chunk size that is read without the parser
 
 
 class StaleConnection(UpstreamBroken):
-    """The target had closed an idle connection before the request reached it: it may be sent again."""
+    """The target had closed an idle connection before the request reached it, so the request may be sent again."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # tests ask, too
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests have subclasses
 class Asker(ABC):
-    """Has sent a request. It is a class, whose methods machine code finds sooner than a protocol's (decision 0071)."""
+    """Sender of a request, notified when its reply ends. A class, because compiled calls of a protocol are slower
+    (decision 0071).
+    """
 
     __slots__ = ()
 
     @abstractmethod
     def reply_ended(self, error: Exception | None) -> None:
-        """Note, once, that the reply has ended: well, or with what went wrong.
+        """Handle the end of the reply, once: `None` if it is complete, else the error.
 
-        An UpstreamError is the server's fault. Anything else was raised where the reply was taken, and is ours.
+        An UpstreamError is the server's fault. Any other exception was raised by the receiver and is a bug of the
+        gateway.
         """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests use their own subclasses
 class ChunkTaker:
-    """Takes a chunked body chunk by chunk, each complete with its framing.
+    """Processes a chunked body chunk by chunk, each complete with its framing.
 
-    A class where a callable would do: what calls it for every chunk of every stream calls it by its place.
+    A class instead of a callable, because compiled code calls a method faster, and it is called for every chunk.
     """
 
     __slots__ = ()
 
     def take(self, framed: bytes) -> bool:
-        """Take a chunk; return whether it was. False: it is another than is known here, and comes as any does."""
+        """Process a chunk and return true, or return false if its form is unknown: then the parser processes it."""
         return False
 
 
 class Receiver(Protocol):
-    """Accepts a reply as it arrives. All calls happen on the event loop; none may block."""
+    """Receives a reply as it arrives. All calls happen on the event loop; none may block."""
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
     def on_body(self, data: bytes) -> bool | None:
-        """Receive a piece. False: the reply has not got on by it, it was only kept alive."""
+        """Process a piece of the body. Return false if it is no progress of the reply but a keep-alive."""
 
 
 class ChunkReceiver(Receiver, Protocol):
-    """A receiver that knows some chunks of a body by their bytes, the framing of the chunked coding among them."""
+    """A receiver that recognizes some chunks by their bytes, including the framing, without the parser."""
 
     def chunk_taker(self) -> ChunkTaker | None:
-        """Return what takes the chunks that are known. Asked after each that came as any does; `None`: none is known.
+        """Return the object that processes recognized chunks; `None` if there is none. Called after each chunk that was
+        parsed.
 
-        What is taken gets the reply on.
+        A chunk that it takes is progress of the reply.
         """
 
 
 class Home(Protocol):
-    """What a connection needs of the pool that it belongs to."""
+    """What a connection needs of its pool."""
 
     origin: Origin
     timeouts: Timeouts
@@ -87,12 +93,12 @@ class Home(Protocol):
 
 
 class Connection:
-    """One connection: idle, or carrying exactly one exchange. An `asyncio.Protocol` in all but its base class."""
+    """One connection: idle, or carrying exactly one exchange. Implements `asyncio.Protocol` without subclassing it."""
 
     def __init__(self, pool: Home, time: Callable[[], float] | None = None) -> None:
-        """`time` is what `pool.clock` gives, for less."""
-        # Touched by every chunk, and so beside each other: what takes whole chunks, while the parser stands between
-        # two and can do without those that are known; and when the next is due.
+        """`time` returns the same as `pool.clock`, but is faster."""
+        # Accessed for every chunk, so kept next to each other in memory. `_chunks` is set only while the parser is
+        # between two chunks, so that recognized ones need not pass it.
         self._chunks: ChunkTaker | None = None
         self._time = time or pool.clock
         timeouts = pool.timeouts
@@ -106,23 +112,23 @@ class Connection:
         self.idle_since = 0.0
         self.expires = 0.0
         self._stale_until = 0.0
-        # One for all replies of a connection: it begins again after each that keeps the connection.
+        # One parser for all replies of a connection: it restarts after each reply that keeps the connection alive.
         self._parser = httptools.HttpResponseParser(self)
         self._last_head = LastHead()
         self._like_last: dict[bytes, bytes] | None = None  # the headers of the last reply, of status 200
         self._is_complete = False
-        self._is_awaited = False  # a reply, from the request's sending to its end
+        self._is_awaited = False  # true from the sending of a request to the end of its reply
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
         self._has_head = False
         self._has_body = False
         self._keep = False
         self._is_paused = False
-        self._unread = b""  # the rest of what came in a big piece
-        self._has_breath = False  # reading rests until the next turn of the event loop
-        self._taken_bytes = 0  # of this reply, in big pieces
-        self._idle_bytes = 0  # of these, since the reply last got on
-        self.is_closing = False  # as far as is known: a connection that breaks tells of it in the next turn
+        self._unread = b""  # the unprocessed rest of a big piece
+        self._has_breath = False  # true while reading is paused until the next turn of the event loop
+        self._taken_bytes = 0  # bytes of this reply that came in big pieces
+        self._idle_bytes = 0  # of these, the bytes since the last progress
+        self.is_closing = False  # a broken connection is noticed only in the event loop's next turn
 
     # asyncio's side
 
@@ -138,9 +144,9 @@ class Connection:
             self._take_portion()
 
     def _take_portion(self) -> None:
-        """Accept some of what has come in big pieces; the rest, and more, in the next turns of the event loop.
+        """Process a portion of a big piece; the rest follows in later turns of the event loop.
 
-        A server that sends without a break would else be read, and its pieces be taken, before others have theirs.
+        Otherwise a server that sends without a pause would delay all other connections.
         """
         transport = self.transport
         portion, self._unread = self._unread[:_PORTION_BYTES], self._unread[_PORTION_BYTES:]
@@ -169,7 +175,7 @@ class Connection:
             data = self._after_chunks(self._chunks, data)
             if not data:
                 return
-        if not self._is_awaited:  # bytes nobody asked for: the connection cannot be trusted any more
+        if not self._is_awaited:  # unsolicited bytes: the connection cannot be trusted any more
             self.abort()
             return
         is_first = not self._head_bytes
@@ -183,17 +189,17 @@ class Connection:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            if self._is_complete:  # what follows a reply that is whole takes nothing from it
+            if self._is_complete:  # invalid bytes after a complete reply do not affect it
                 self._keep = False
                 self._end(None)
                 return
-            # What a receiver raises in a callback, the parser carries as its error's context.
+            # An exception of the receiver in a callback is the context of the parser's error.
             self._fail(_fault_of(error.__context__))
             return
         self._look_at_parsed(data, is_first=is_first)
 
     def _after_chunks(self, chunks: ChunkTaker, data: bytes) -> bytes:
-        """Let a receiver take whole chunks itself; return what is left for the parser, empty if nothing is."""
+        """Pass whole chunks to `chunks`; return the rest for the parser."""
         try:
             rest = b"" if chunks.take(data) else _rest_of(data, chunks)
         except Exception as error:  # as in a callback of the parser's
@@ -205,9 +211,9 @@ class Connection:
         return rest
 
     def _look_at_parsed(self, data: bytes, *, is_first: bool) -> None:
-        """Look how far a reply has come, now that the parser has seen what came."""
+        """Check the reply's state after the parser has processed `data`."""
         if self._chunks is not None and not data.endswith(b"\r\n"):
-            self._chunks = None  # part of the next chunk's size has come
+            self._chunks = None  # part of the next chunk's size has arrived
         if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:
             self._fail(_too_long_a_head())
         elif self._is_complete:
@@ -217,7 +223,7 @@ class Connection:
             self._end(None)
 
     def _take_like_last(self, headers: dict[bytes, bytes], body: bytes) -> None:
-        """Accept a whole reply whose head, its length aside, is the last one's."""
+        """Process a whole reply whose head equals the last one's except for the length."""
         assert self.receiver is not None
         self._headers, self._head_bytes = headers, 1
         self._has_head = self._has_body = self._keep = True
@@ -241,21 +247,21 @@ class Connection:
             self._end(None)
         elif self._has_head:
             self._end(UpstreamBroken("the target closed the connection in the middle of its reply"))
-        elif isinstance(exc, ssl.SSLError):  # under TLS 1.3 a refused certificate of ours shows only now
+        elif isinstance(exc, ssl.SSLError):  # in TLS 1.3 the refusal of a client certificate arrives only now
             self._end(tls_refusal(self.pool.origin.authority, exc))
         else:
             kind = StaleConnection if self._was_stale(exc) else UpstreamBroken
             self._end(kind("the target closed the connection before it replied"))
 
     def eof_received(self) -> None:
-        """Let the transport close: what was not yet sent is for nobody."""
+        """Let the transport close: unsent bytes have no reader any more."""
         self.is_closing = True
 
     def pause_writing(self) -> None:
-        """Go on: a request is written in one piece."""
+        """Ignore: a request is written in one piece."""
 
     def resume_writing(self) -> None:
-        """Go on, as before."""
+        """Ignore: writing is never paused."""
 
     # httptools' side
 
@@ -296,16 +302,17 @@ class Connection:
         self._chunks = None
         if not self._is_awaited or not self._has_head:
             return
-        # Later the parser has forgotten: asked outside this callback it always says no.
+        # Read here because outside this callback the parser always returns false.
         self._keep = self._parser.should_keep_alive()
         self._is_complete = True
 
     # the pool's side
 
     def send(self, head: bytes, body: bytes, receiver: Receiver | None, asker: Asker, *, is_reused: bool) -> None:
-        """Start an exchange, whose end `asker` is told of.
+        """Send a request, and notify `asker` when its reply ends.
 
-        Who gives no receiver yet sets it within this turn of the event loop, before which no reply comes.
+        If `receiver` is `None`, the caller must set it before the event loop's next turn, in which the reply may
+        arrive.
         """
         assert self.transport is not None
         now = self._time()
@@ -322,7 +329,7 @@ class Connection:
             self.transport.writelines((head, body))
 
     def release(self) -> None:
-        """Release the connection to the pool, or close it if it cannot be used again."""
+        """Return the connection to the pool, or close it if it cannot be reused."""
         self.receiver = self._asker = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
@@ -334,18 +341,18 @@ class Connection:
             self.abort()
 
     def give_up(self) -> None:
-        """Close the connection, also where a reply on it has ended well that nobody has looked at."""
+        """Close the connection, even if its reply ended well."""
         self._has_ended_well = False
         self.release()
 
     def pause(self) -> None:
-        """Pause reading. The target's deadline between chunks is suspended meanwhile."""
+        """Pause reading. The deadline for the next piece is suspended meanwhile."""
         if self.transport is not None and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._is_paused and self.transport is not None and not self.transport.is_closing():
             self._is_paused = False
             self.deadline = self._time() + self._between
@@ -353,14 +360,14 @@ class Connection:
                 self._breathe()
 
     def postpone(self, seconds: float) -> None:
-        """Move all deadlines: this process did not run meanwhile, and what has arrived is still unread."""
+        """Move all deadlines by the time in which this process did not run: what has arrived since is still unread."""
         self.deadline += seconds
         self.expires += seconds
         if self._stale_until:
             self._stale_until += seconds
 
     def expire(self, now: float) -> None:
-        """End the exchange where one of its deadlines has passed."""
+        """End the exchange if one of its deadlines has passed."""
         if now >= self.expires:
             self._fail(UpstreamTimeout(f"the target took more than {self._total:g} s in total"))
         elif now >= self.deadline and not self._is_paused:
@@ -379,7 +386,7 @@ class Connection:
         self.abort()
 
     def _end(self, error: Exception | None) -> None:
-        """Report how the reply ended, the first time. What comes after it was not asked for."""
+        """Notify the sender of the reply's end, once. Bytes that follow are unsolicited."""
         self._is_awaited = False
         asker, self._asker = self._asker, None
         if asker is not None:
@@ -395,9 +402,9 @@ class Connection:
 
 
 def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
-    """Let chunks be taken that came in one piece, as far as they are known; return what is left for the parser.
+    """Pass the recognized chunks of a piece to `chunks`; return the rest for the parser.
 
-    The piece as a whole is not one that is known.
+    Called only if the piece as a whole is no recognized chunk.
     """
     size = len(data)
     while True:
@@ -415,9 +422,10 @@ def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
 
 
 def _fault_of(raised: BaseException | None) -> Exception:
-    """Return what a reply ends with: what its receiver has raised, or, if it raised nothing, that this is not HTTP.
+    """Return the exception that a receiver raised, or UpstreamBroken if it raised none: then the reply is not valid
+    HTTP.
 
-    A fault of the receiver's is not the server's: it stays what it is, for the one that waits for the reply to log.
+    A receiver's exception is not the server's fault and is passed on unchanged, to be logged.
     """
     if isinstance(raised, Exception):
         return raised

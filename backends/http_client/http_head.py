@@ -1,4 +1,4 @@
-"""The head that the last HTTP message of a connection had: mostly the next has the same, its length and trace aside."""
+"""Reuses the parsed head of a connection's last message for the next one, if only length and trace differ."""
 
 import re
 from typing import Final
@@ -15,11 +15,10 @@ _NINE: Final = 57
 
 
 class LastHead:
-    """The bytes of a head that a parser has taken, but for the number of its Content-Length and its `traceparent`.
+    """The head of the last parsed message, except the values of Content-Length and `traceparent`.
 
-    Another message with the same bytes means the same but for the length of its body and the trace that it belongs to,
-    which every traced client says again: it needs no parser. Where heads differ in more from one message to the next,
-    none is kept after a few.
+    A message whose other bytes are equal has the same meaning, so it needs no parser. If heads keep differing, none is
+    kept any more after a few.
     """
 
     __slots__ = ("_after", "_before", "_between", "_has_trace", "_is_trace_first", "_misses", "trace")
@@ -28,10 +27,10 @@ class LastHead:
         self._before = self._between = self._after = b""
         self._has_trace = self._is_trace_first = False
         self._misses = 0
-        self.trace = b""  # the `traceparent` of the message whose body was given last; empty if its head has none
+        self.trace = b""  # the `traceparent` of the last message that `body_of` accepted; empty if it had none
 
     def learn(self, message: bytes) -> bool:
-        """Keep the head of a message that was parsed; return whether it is: it states its length, and all came at
+        """Keep the head of a parsed message; return false if it is not kept: no Content-Length, or not received at
         once.
         """
         self._before = b""
@@ -60,9 +59,7 @@ class LastHead:
         return True
 
     def body_of(self, message: bytes) -> bytes | None:
-        """Return the body of a message that has the same head and is whole; `None` for any other: it is to be
-        parsed.
-        """
+        """Return the body of a complete message with the same head; `None` if it must be parsed."""
         before, after, end = self._before, self._after, len(message)
         if not before or not message.startswith(before):
             return None
@@ -73,7 +70,7 @@ class LastHead:
             if at < 0:
                 return None
         start = at
-        length, at = _number_at(message, start, min(end, start + _MAX_DIGITS))  # more digits are the parser's to refuse
+        length, at = _number_at(message, start, min(end, start + _MAX_DIGITS))  # the parser refuses more digits
         if self._has_trace and not self._is_trace_first:
             at = self._behind_between(message, at)
             if at < 0:
@@ -90,13 +87,13 @@ class LastHead:
         return message[body:]
 
     def _behind_between(self, message: bytes, at: int) -> int:
-        """Return where what stands between number and trace ends; -1 if it does not stand there."""
+        """Return the position after the bytes between length and trace; -1 if `message` has others at `at`."""
         behind = at + len(self._between)
         return behind if message[at:behind] == self._between else -1
 
 
 def _number_at(message: bytes, start: int, most: int) -> tuple[int, int]:
-    """Read a decimal number without leading zeros; return it, below 0 if there is none, and where it ends."""
+    """Read a decimal number without leading zeros; return it (-1: there is none) and the position after it."""
     number, at = 0, start
     while at < most and _ZERO <= message[at] <= _NINE:
         number = number * 10 + message[at] - _ZERO

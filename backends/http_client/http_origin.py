@@ -8,7 +8,7 @@ from contracts.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an HTTP server is: scheme, host, port, and the path prefix below which its API lies."""
+    """Address of an HTTP server: scheme, host, port, and the path prefix of its API."""
 
     scheme: str
     host: str
@@ -17,7 +17,7 @@ class Origin:
 
     @classmethod
     def parse(cls, url: str) -> "Origin":
-        """Parse a base URL. Raise ConfigurationError unless it is http(s)://host[:port][/path]."""
+        """Parse a base URL. Raises ConfigurationError unless it is http(s)://host[:port][/path]."""
         try:
             parts = urlsplit(url)
             port = parts.port

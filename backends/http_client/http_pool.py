@@ -1,7 +1,7 @@
-"""A keep-alive pool of HTTP/1.1 client connections to one origin, on httptools and raw asyncio protocols.
+"""A keep-alive pool of HTTP/1.1 client connections to one origin, on httptools and asyncio protocols.
 
-It exists because a general client costs more per request than the whole gateway may (see docs/decisions):
-bytes of a reply are handed to a receiver as they arrive, and the reader can be paused for backpressure.
+A general-purpose client would cost more per request than the whole gateway (see docs/decisions). Replies are passed to
+a receiver as they arrive, and reading can be paused for backpressure.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from contracts.errors import ConnectTimeout, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
 
-# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection, and loses what is just being sent into it.
+# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection and loses a request that is being sent.
 _IDLE_SECONDS: Final = 4.0
-_SWEEP_SECONDS: Final = 0.05  # between two looks at deadlines, at least
-_LOOKS_AT_IDLE: Final = 16  # at each connection, in the time that it is kept
+_SWEEP_SECONDS: Final = 0.05  # minimum time between two checks of deadlines
+_LOOKS_AT_IDLE: Final = 16  # checks of each idle connection before it is closed
 _MAX_IDLE: Final = 256
 
 
 class Request:
-    """What is sent, and who takes the reply."""
+    """A request's bytes, and the receiver of its reply."""
 
     __slots__ = ("head", "body", "receiver")
 
@@ -47,7 +47,7 @@ class Request:
 
 
 class Exchange:
-    """One request under way: await `finished()`, pause and resume its reading, or leave and it is aborted."""
+    """One request in progress. Await `finished()`; leaving it early aborts the request."""
 
     def __init__(self, pool: "HttpPool", request: Request, connection: Connection, done: asyncio.Future[None]) -> None:
         self._pool = pool
@@ -57,9 +57,9 @@ class Exchange:
         self._is_over = False
 
     async def finished(self) -> None:
-        """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once.
+        """Wait for the end of the reply. Raises UpstreamError. Cancelling the wait aborts the connection.
 
-        A request that went into a connection the target had closed already is sent once more, on a fresh one.
+        If the target had already closed the reused connection, the request is sent once more on a new one.
         """
         try:
             try:
@@ -67,7 +67,7 @@ class Exchange:
                 return
             except StaleConnection:
                 self._connection.release()
-            await self._send_again(self._pool)  # out here: decision 0032 says why
+            await self._send_again(self._pool)  # outside the handler, see decision 0032
         finally:
             self._is_over = True
             self._connection.release()
@@ -78,18 +78,18 @@ class Exchange:
         await self._done
 
     def pause(self) -> None:
-        """Stop reading, so that a slow client holds the target back instead of filling memory."""
-        if not self._is_over:  # afterwards the connection is another exchange's
+        """Pause reading, so that a slow client slows the target down instead of filling memory."""
+        if not self._is_over:  # afterwards another exchange may use the connection
             self._connection.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if not self._is_over:
             self._connection.resume()
 
 
 class HttpPool:
-    """Connections to one origin. Not for use from several event loops."""
+    """Connections to one origin, for use on one event loop."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class HttpPool:
         idle_seconds: float = _IDLE_SECONDS,
         socket_path: str = "",
     ) -> None:
-        """`server_name` is what the server's certificate must be for, where that is not the origin's host.
+        """`server_name` is the name that the server's certificate must have, if it is not the origin's host.
 
         `socket_path` is the Unix socket to connect to, if the server listens on one.
         """
@@ -110,7 +110,7 @@ class HttpPool:
         self._tls = (tls or client_tls(TlsFiles())) if origin.scheme == "https" else None
         self._server_name = (server_name or origin.host) if self._tls is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._time: Callable[[], float] = time.monotonic  # what tells the loop's
+        self._time: Callable[[], float] = time.monotonic  # the loop's clock
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -128,17 +128,18 @@ class HttpPool:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of the first caller: the pool is for that one alone."""
+        """Return the event loop of the first caller, the only one that may use the pool."""
         return self._loop or self._join(asyncio.get_running_loop())
 
     def _join(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
         self._loop = loop
-        # uvloop's is the monotonic clock, behind a wrapper of forty lines of memory.
+        # uvloop's clock is the monotonic clock behind a slow wrapper.
         self._time = time.monotonic if type(loop).__module__ == "uvloop" else loop.time
         return loop
 
     async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
-        """Send a request. Raises UpstreamUnreachable or ConnectTimeout if no connection can be made.
+        """Send a request and return its exchange. Raises UpstreamUnreachable or ConnectTimeout if no connection can be
+        made.
 
         `head` is the complete request head including the blank line.
         """
@@ -146,10 +147,10 @@ class HttpPool:
         return Exchange(self, request, *await self.begin(request, self._take_idle()))
 
     def send_at_once(self, head: bytes, body: bytes, asker: Asker) -> Connection | None:
-        """Send a request where a connection is idle, and tell `asker` how it ended; `None`: there is no such one.
+        """Send a request on an idle connection and return the connection; `None` if none is idle.
 
-        Whoever sends says at once who takes the reply, the connection's `receiver`, which is better made once the
-        request is on its way. They give the connection back by its `release`, which aborts it before the reply's end.
+        `asker` is notified of the reply's end. The caller must set the connection's `receiver` before the event loop's
+        next turn, and call its `release` at the end, which aborts an unfinished reply.
         """
         connection = self._take_idle()
         if connection is not None:
@@ -158,7 +159,7 @@ class HttpPool:
         return connection
 
     async def begin(self, request: Request, idle: Connection | None) -> tuple[Connection, asyncio.Future[None]]:
-        """Put a request into an idle connection, or into a fresh one where none is given."""
+        """Send a request on the connection `idle`, or on a new one if it is `None`."""
         connection = idle
         if connection is None:
             self._connecting += 1
@@ -175,7 +176,7 @@ class HttpPool:
         return done
 
     def keep(self, connection: Connection) -> None:
-        """Undo a connection whose exchange ended well."""
+        """Put a connection whose exchange ended well back among the idle ones."""
         self._busy.discard(connection)
         if self._is_closed or len(self._idle) >= _MAX_IDLE:
             connection.abort()
@@ -184,19 +185,19 @@ class HttpPool:
         self._idle.append(connection)
 
     def forget(self, connection: Connection) -> None:
-        """Drop a connection that has closed."""
+        """Remove a connection that has closed."""
         self._busy.discard(connection)
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
 
     def drop_idle(self) -> None:
-        """Close the connections that are idle: one of them was dead."""
+        """Close all idle connections, because one of them was dead."""
         for connection in tuple(self._idle):
             connection.abort()
         self._idle.clear()
 
     async def close(self) -> None:
-        """Close idle connections now and the others when their exchange has ended, which their timeouts bound."""
+        """Close idle connections now, and wait for exchanges in progress, which timeouts bound."""
         self._is_closed = True
         for connection in tuple(self._idle):
             connection.abort()
@@ -257,27 +258,27 @@ class HttpPool:
                 for connection in self._busy:
                     connection.postpone(held_up)
             if held_up and not was_held_up:
-                next_due = now  # once what has arrived is read
+                next_due = now  # at the next pass, when what has arrived has been read
             elif now >= next_due:
                 next_due = self._expire(now)
             while self._idle and now - self._idle[0].idle_since > self._idle_seconds:
                 self._idle.popleft().abort()
 
     def _expire(self, now: float) -> float:
-        """End what has outstayed a deadline; return the time before which nothing else will."""
+        """End exchanges whose deadline has passed; return the time of the next possible deadline."""
         timeouts = self.timeouts
-        next_due = now + min(timeouts.first_byte, timeouts.between, timeouts.total)  # of what begins from now on
+        next_due = now + min(timeouts.first_byte, timeouts.between, timeouts.total)  # for requests sent later
         for connection in tuple(self._busy):
             try:
                 connection.expire(now)
-            except Exception:  # whoever was told of one's end must not keep the others from ending
+            except Exception:  # an error in one sender must not keep the other exchanges from ending
                 _log.exception("finishing a request failed", extra={"target": self.origin.authority})
             next_due = min(next_due, connection.deadline, connection.expires)
         return next_due
 
 
 class _Waiting(Asker):
-    """A task that awaits a reply's end."""
+    """Resolves the future of a task that awaits a reply's end."""
 
     __slots__ = ("_done",)
 
@@ -285,7 +286,7 @@ class _Waiting(Asker):
         self._done = done
 
     def reply_ended(self, error: Exception | None) -> None:
-        if self._done.done():  # who waited may have left
+        if self._done.done():  # the task may have been cancelled
             return
         if error is None:
             self._done.set_result(None)

@@ -1,4 +1,4 @@
-"""Timeouts of a server by phase."""
+"""Timeouts of HTTP requests by phase."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from contracts.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait, in seconds: to connect, until the reply first gets on, until it does again, in total.
+    """Timeouts in seconds: to connect, until the first progress of the reply, between two, and in total.
 
-    It gets on with each piece of its body, unless the receiver says that a piece only kept it alive.
+    Each piece of the body is progress, unless the receiver reports that it only kept the connection alive.
     """
 
     connect: float = 5.0

@@ -1,4 +1,4 @@
-"""How long a server says to wait: the `Retry-After` header, in seconds or as a date."""
+"""Parses the `Retry-After` header, in seconds or as a date."""
 
 import time
 from datetime import UTC

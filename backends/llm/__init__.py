@@ -1,1 +1,1 @@
-"""One file per way to reach a model."""
+"""Targets of models: one module per way to reach a model."""

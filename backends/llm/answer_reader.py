@@ -1,5 +1,5 @@
-"""Reads an answer in OpenAI's shape for accounting, no matter who brought it: its bytes go on to the client as they
-came.
+"""Reads answers in OpenAI's format for accounting, whichever server they come from. Their bytes are passed on
+unchanged.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ from contracts.metering.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 from contracts.pricing.service_tiers import reported_tier
 from contracts.recording.records import CountMethod
 
-# Under their own names: every chat's way leads through them.
+# Bound to module names, because every chat calls them.
 _decode_chunk: Final = msgspec.json.Decoder(ChatChunk).decode
 _decode_generated: Final = GENERATED.decoder.decode
 _fields_of: Final = msgspec.structs.astuple
-# Structs' fields in their order: one call gives them all, where each would else be looked up.
+# Fields of the structs in order: one call returns all, which is faster than reading each attribute.
 _ChunkFields: TypeAlias = tuple[
     list[ChunkChoice] | None, OpenAIUsage | None, str | None, str | None, msgspec.Raw, object
 ]
@@ -43,39 +43,39 @@ ReplyT = TypeVar("ReplyT")
 
 
 class AnswerReader:
-    """Hands one answer to the sink, event by event or whole, and knows at its end what it was.
+    """Passes one answer to the sink, event by event or whole, and collects its usage and end for the account.
 
-    `form` is how a whole reply is read; `expected` is the model's name where the answer does not say it.
+    `form` is the format of a whole reply; `expected` is the model's name if the answer does not state it.
     """
 
-    # What has been read so far: of a whole reply most of it stays as it is here.
+    # Class-level defaults: a whole reply changes few of them.
     count_method: CountMethod = "none"
     finish_reason = ""
     model = ""
     _is_named = False
-    _tokens = 0  # that have passed, as far as that can be seen
+    _tokens = 0  # seen so far
     _answer_bytes: int | None = None
     body = b""  # of a whole answer
-    served_model = ""  # as the sink is told it
+    served_model = ""  # as reported to the sink
     served_version = ""
-    service_tier: str | None = None  # that it says it was answered at
+    service_tier: str | None = None  # as the answer states it
     stated_cost = ""  # by the provider, as a JSON object
-    sent_credentials: tuple[str, ...] = ()  # which errors may repeat
-    is_done = False  # the stream has said so
-    advances = 0  # events that brought tokens or an end, rather than kept a stream alive
+    sent_credentials: tuple[str, ...] = ()  # removed from error messages, which may repeat them
+    is_done = False  # whether [DONE] has arrived
+    advances = 0  # counts progress: tokens and ends, not keep-alives
 
     def __init__(self, target: str, sink: Sink | None, form: ReplyForm = GENERATED, expected: str = "") -> None:
-        """Without a sink a whole answer, and what answers, stay here for the one that takes the result."""
+        """Without a sink, a whole answer and the model's name are only stored here for the caller."""
         self._target = target
         self._sink = sink
         self._form = form
         self._expected = expected
         self.usage: Usage = UNKNOWN_USAGE
-        self._reply: msgspec.Struct | None = None  # a whole one: taking it apart can wait for the answer
+        self._reply: msgspec.Struct | None = None  # kept so that freeing it can wait until the answer is sent
 
     @property
     def is_complete(self) -> bool:
-        """Return whether a stream's answer has come to its end."""
+        """Return whether the end of a stream's answer has arrived."""
         return self.is_done or bool(self.finish_reason)
 
     def result(self) -> Result:
@@ -84,14 +84,14 @@ class AnswerReader:
         return self.account()
 
     def conclude(self) -> None:
-        """Know all there is to know of the answer, which has ended."""
+        """Finish reading after the end of the answer: estimate the output if the server reported none."""
         usage = self.usage
-        if self._tokens and not usage.output_text and usage.output_tokens == 0:  # a placeholder: something has passed
+        if self._tokens and not usage.output_text and usage.output_tokens == 0:  # 0 is a placeholder
             self.usage = msgspec.structs.replace(self.usage, output_text=self._tokens)
             self.count_method = "estimate"
 
     def account(self) -> Result:
-        """Return the account of an answer that is concluded."""
+        """Return the account. Call `conclude` before."""
         return Result(
             usage=self.usage,
             count_method=self.count_method,
@@ -104,15 +104,15 @@ class AnswerReader:
         )
 
     def take_event(self, event: bytes) -> None:
-        """Accept one complete server-sent event. Raises UpstreamBroken on what is not a chunk, or an error."""
+        """Process one complete server-sent event. Raises UpstreamBroken if it is an error or not a chunk."""
         if self.is_done:
             return
         data = data_of(event)
         if data == b"[DONE]":
-            self.is_done = True  # ours is written after settlement
+            self.is_done = True  # not passed on: the gateway writes its own after settlement
             self.advances += 1
             return
-        if data:  # a comment that keeps the upstream connection alive means nothing to the client
+        if data:  # comments, which keep the upstream connection alive, are not passed on
             self._take_chunk(event, data)
 
     def _take_chunk(self, event: bytes, data: bytes) -> None:
@@ -140,7 +140,7 @@ class AnswerReader:
         return deltas
 
     def _chunk_in(self, data: bytes) -> tuple[ChatChunk, bool]:
-        """Return an event's chunk, and whether it came with a usage that cannot be read."""
+        """Return an event's chunk, and whether it had a usage object that cannot be read."""
         try:
             try:
                 return _decode_chunk(data), False
@@ -160,7 +160,9 @@ class AnswerReader:
         self.advances += not deltas
 
     def _as_reported(self, delta: Delta) -> Delta:
-        """Return a delta with the tokens that a running report says it has, where these are more than can be seen."""
+        """Return a delta with the number of tokens by the server's running usage report, if that is more
+        than was seen.
+        """
         reported = (self.usage.output_tokens or 0) - self._passed()
         if self.count_method != "reported" or reported <= delta.tokens:
             return delta
@@ -172,7 +174,7 @@ class AnswerReader:
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raises UpstreamBroken if it is not a valid reply."""
+        """Process a whole reply. Raises UpstreamBroken if it is not valid."""
         if self._form is GENERATED:
             self._take_generated(body)
         else:
@@ -192,7 +194,7 @@ class AnswerReader:
             self._take_tier(tier, None)
         if usage is not None:
             self.take_usage(usage)
-        made = self.usage.output_text or self.usage.output_tokens  # the first is all of it mostly, and costs less
+        made = self.usage.output_text or self.usage.output_tokens  # mostly the same, and the first is faster
         if self.count_method == "none" or not made:  # "no output" beside a text is an estimate
             self._answer_bytes = answer_bytes(body)
         self._name(model, version)
@@ -228,12 +230,12 @@ class AnswerReader:
         return message_in(body, self.sent_credentials)
 
     def take_usage(self, reported: OpenAIUsage) -> None:
-        """Record what the target says was used; one that contradicts itself stays unknown."""
+        """Record the usage that the server reports. A contradictory report leaves it unknown."""
         if reported.service_tier is not None or reported.speed is not None:
             self._take_tier(reported.speed, reported.service_tier)
         if reported.cost is not None or reported.cost_in_usd_ticks is not None:
             self.stated_cost = _stated_cost(reported)
-        # Some servers repeat cumulative usage on every chunk: the last report holds.
+        # Some servers report cumulative usage in every chunk: the last report counts.
         try:
             self._take(usage_from_openai(reported))
         except InvalidUsage:
@@ -243,13 +245,15 @@ class AnswerReader:
         if usage is None:
             return
         self.usage = usage
-        is_known = plain_counts(usage) is not None or usage != UNKNOWN_USAGE  # mostly the first says so, for less
+        is_known = plain_counts(usage) is not None or usage != UNKNOWN_USAGE  # the first check is the faster one
         self.count_method = "reported" if is_known else "none"
         if self._sink is not None:
             self._sink.report(usage, self.count_method)
 
     def _take_tier(self, said: object, said_besides: object) -> None:
-        """Accept the service tier that an answer reports: the latest word holds, unless that is the standard one."""
+        """Record the service tier that an answer states. The last one counts, except that standard does not replace
+        another.
+        """
         tier = reported_tier(said, said_besides)
         if tier is None or tier == self.service_tier or (not tier and self.service_tier):
             return
@@ -258,7 +262,9 @@ class AnswerReader:
             self._sink.answered_at(tier)
 
     def _name(self, model: str | None, version: str | None) -> None:
-        """Notify the sink of what answers: as a stream's first chunk says it, or the first one that does."""
+        """Report the model and version to the sink, from the first chunk, or a later one if that does not state the
+        model.
+        """
         self._is_named = True
         self.model = model or ""
         self.served_model, self.served_version = model or self._expected, version or ""
@@ -281,7 +287,7 @@ def _delta_of(choice: ChunkChoice) -> Delta:
 
 
 def _rich_delta(delta: ChunkDelta, index: int, finish_reason: str | None, stop_reason: object) -> Delta:
-    """Return the delta of a piece that carries more than text."""
+    """Return the delta of a chunk that contains more than text."""
     spoken, thought, calls = delta.text, delta.thought, _given(delta.tool_calls) if delta.tool_calls else b""
     tokens = _least_of(spoken, thought, delta.refusal or "", calls) if delta.bears_tokens else 0
     return Delta(
@@ -299,13 +305,13 @@ def _rich_delta(delta: ChunkDelta, index: int, finish_reason: str | None, stop_r
 
 
 def _least_of(text: str, reasoning: str, refusal: str, calls: bytes) -> int:
-    """Return the fewest tokens that a delta with output of several kinds can hold; at least one."""
+    """Return the minimum number of tokens of a delta with output of several kinds; at least one."""
     tokens = sum([least_tokens(one) for one in (text, reasoning, refusal) if one])
     return tokens + (least_call_tokens(calls) if calls else 0) or 1
 
 
 def _has_no_more(said: tuple[object, ...]) -> bool:
-    """Return whether a delta's fields hold nothing but its content, as of most; that may be empty."""
+    """Return whether a delta has no field except its content, which may be empty."""
     for place in range(1, len(said)):
         if said[place]:
             return False
@@ -313,7 +319,7 @@ def _has_no_more(said: tuple[object, ...]) -> bool:
 
 
 def only_delta(event: bytes) -> Delta | None:
-    """Return what an event carries where it is a chunk of one choice that reports nothing besides; `None` otherwise."""
+    """Return the delta of a chunk that has one choice and neither usage nor error; `None` for other events."""
     try:
         chunk = _decode_chunk(data_of(event))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -325,13 +331,13 @@ def only_delta(event: bytes) -> Delta | None:
 
 
 def _given(value: msgspec.Raw) -> bytes:
-    """Return a field's JSON; nothing if it is `null`, as from servers that state every field."""
+    """Return a field's JSON; empty if it is `null`, as some servers write absent fields."""
     given = bytes(value)
     return b"" if given == b"null" else given
 
 
 def without_usage(data: bytes) -> tuple[bytes, bool]:
-    """Return an answer's JSON without its usage, and whether it had one: where only that is wrong, the rest is good.
+    """Return an answer's JSON without its usage, and whether it had one, to read answers whose usage is malformed.
 
     Raises msgspec.DecodeError.
     """
@@ -341,7 +347,7 @@ def without_usage(data: bytes) -> tuple[bytes, bool]:
 
 
 def _stated_cost(reported: OpenAIUsage) -> str:
-    """Return what a provider says that the request cost, as it stands in its usage; empty if that is not an amount."""
+    """Return the cost that a provider states in its usage, as JSON; empty if it is not an amount."""
     stated = {"cost": reported.cost, "cost_in_usd_ticks": reported.cost_in_usd_ticks}
     amounts = {name: value for name, value in stated.items() if type(value) in (int, float) and value >= 0}
     return msgspec.json.encode(amounts).decode() if amounts else ""

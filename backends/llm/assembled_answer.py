@@ -1,4 +1,4 @@
-"""Assemble the whole answer that a stream's chunks carry, in the shape in which the server would have sent it whole."""
+"""Assembles a whole answer from a stream's chunks, in the format in which the server would have sent it whole."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,13 +11,13 @@ MAX_BYTES: Final = 256 * 1024 * 1024  # of a stream's events together, as of a w
 
 _decode: Final[Callable[[bytes], object]] = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.encode
-# Strings that name a thing. They arrive complete, some servers repeat them in every chunk, and none is ever continued.
+# String fields that arrive complete. Some servers repeat them in every chunk, so they are never concatenated.
 _NAMES: Final = frozenset(("id", "type", "role", "index", "format", "object", "call_id"))
 _PADDING: Final = "obfuscation"  # random characters in OpenAI's chunks; a whole answer has none
 
 
 class AssembledAnswer:
-    """The chunks of one stream, merged as they come. Fields it does not know are merged by the type of their value."""
+    """Merges the chunks of one stream as they arrive. Unknown fields are merged by the type of their value."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
@@ -26,11 +26,11 @@ class AssembledAnswer:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there was no chunk at all."""
+        """Return whether no chunk has arrived."""
         return not self._fields and not self._choices
 
     def take(self, data: bytes) -> None:
-        """Merge one chunk. Raise UpstreamBroken if it is not one, or if the answer grows too long."""
+        """Merge one chunk. Raises UpstreamBroken if it is invalid or the answer exceeds 256 MiB."""
         self._bytes += len(data)
         if self._bytes > MAX_BYTES:
             raise UpstreamBroken(f"the target sent a stream of more than {MAX_BYTES} bytes")
@@ -43,7 +43,7 @@ class AssembledAnswer:
         choices = chunk.pop("choices", None)
         chunk.pop(_PADDING, None)
         for name, value in chunk.items():
-            # The first chunk says when and by what the answer was made; usage and the like are as of the last chunk.
+            # Id, time and model are those of the first chunk; usage and the like are those of the last.
             is_first_wins = name in ("id", "created", "model", "object")
             if value is not None and not (is_first_wins and self._fields.get(name)):
                 self._fields[name] = value
@@ -56,7 +56,7 @@ class AssembledAnswer:
                 self._choices.setdefault(place, _Choice()).take(choice)
 
     def body(self) -> bytes:
-        """Return the whole answer as JSON. Raise UpstreamBroken if the stream had no chunk."""
+        """Return the whole answer as JSON. Raises UpstreamBroken if no chunk arrived."""
         if self.is_empty:
             raise UpstreamBroken("the target ended its stream without an answer")
         fields = dict(self._fields)
@@ -83,7 +83,7 @@ class _Choice:
         self._is_chat = False
         self._fields: dict[str, Any] = {}
         self._texts: list[str] = []  # of a text completion
-        self._pieces: list[str] = []  # of one field of the message, joined once: an answer may have many
+        self._pieces: list[str] = []  # of one field of the message, joined at its end
         self._piece_of = ""
 
     def take(self, choice: dict[str, Any]) -> None:
@@ -101,13 +101,13 @@ class _Choice:
             known = self._fields.get(name)
             if name == "logprobs" or (isinstance(known, list) and isinstance(value, list)):
                 _merge(self._fields, {name: value}, numbers=False)
-            elif value is not None:  # of what a server says of a choice, the last word counts
+            elif value is not None:  # the last chunk's value counts
                 self._fields[name] = value
             else:
                 self._fields.setdefault(name, None)
 
     def _is_further_text(self, delta: dict[str, Any]) -> bool:
-        """Keep a delta that is only a further piece of a text; return whether it is."""
+        """Store a delta that only continues a text; return whether it is one."""
         if len(delta) != 1:
             return False
         [(name, value)] = delta.items()
@@ -145,7 +145,7 @@ def _message_of(merged: dict[str, Any]) -> dict[str, Any]:
         message["role"] = "assistant"
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        if calls:  # a whole answer's calls are in order and have no number; without text the content is null
+        if calls:  # in whole answers, calls have no index, and the content is null if there is no text
             message["tool_calls"] = [_without_index(call) for call in calls]
             message["content"] = message["content"] or None
         else:
@@ -158,9 +158,9 @@ def _without_index(call: Any) -> Any:
 
 
 def _merge(known: dict[str, Any], more: dict[str, Any], *, numbers: bool = True) -> None:
-    """Add what a chunk adds: strings are continued, lists are extended, mappings are merged; null adds nothing.
+    """Merge a chunk's fields: strings are concatenated, lists extended, objects merged; null changes nothing.
 
-    `numbers`: an entry of a list that has a number continues the one of that number.
+    `numbers`: a list entry with an index is merged into the entry with the same index.
     """
     for name, value in more.items():
         before = known.get(name)
@@ -181,7 +181,7 @@ def _merge(known: dict[str, Any], more: dict[str, Any], *, numbers: bool = True)
 
 
 def _continued(before: str, value: Any, name: str, *, numbers: bool) -> Any:
-    """Return what a text becomes by what a chunk has in its place."""
+    """Return a text field's value after a chunk's value for it has been added."""
     if isinstance(value, str):
         if name in _NAMES:
             return before or value
@@ -194,7 +194,7 @@ def _continued(before: str, value: Any, name: str, *, numbers: bool) -> Any:
 
 
 def _extended(known: list[Any], more: list[Any], name: str, *, numbers: bool) -> list[Any]:
-    """Add entries to a list, or to the entries that they continue; return the list."""
+    """Append entries to a list, or merge them into the entries that they continue; return the list."""
     for entry in more:
         target = _entry_of(known, entry, name) if numbers and isinstance(entry, dict) else None
         if target is None:
@@ -205,7 +205,7 @@ def _extended(known: list[Any], more: list[Any], name: str, *, numbers: bool) ->
 
 
 def _entry_of(known: list[Any], entry: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the entry that a piece continues: of the same number and, if it states an id, of the same id."""
+    """Return the entry that a piece continues: the one with the same index and, if stated, the same id."""
     index, own = entry.get("index"), entry.get("id")
     last = known[-1] if known and isinstance(known[-1], dict) else None
     if isinstance(index, int):
@@ -216,5 +216,5 @@ def _entry_of(known: list[Any], entry: dict[str, Any], name: str) -> dict[str, A
     if name == "tool_calls":  # the arguments of a call, from a server that does not number its calls
         return None if own else last
     if name in ("content", "thinking") and last is not None and last.get("type") == entry.get("type"):
-        return last  # more of the same part
+        return last  # a further piece of the same part
     return None

@@ -1,4 +1,4 @@
-"""The seam between the gateway and whatever answers: a call, a sink for what it produces, a target."""
+"""The interface between the gateway and models: a call, a sink for its output, a target."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +22,11 @@ from contracts.serving.spoken_apis import drops_unknown, speaks
 
 @dataclass(slots=True)
 class ModelCall:
-    """One request to one target after another. `body` is what the application sent, byte for byte.
+    """One request, tried at one target after another. `body` is the application's bytes.
 
-    `prepared` is kept from one attempt to the next, so that a prompt is tokenized once however many targets are tried.
-    The fields after it are the gateway's own word, which holds above what the request says; where they change nothing,
-    `body` goes out as it came. A server over HTTP is told neither `deadline_ns` nor, unless its settings say so,
-    `priority`.
+    `prepared` is shared by all attempts, so that a prompt is tokenized only once. The fields after it are set by the
+    gateway and take precedence over the request; if they change nothing, `body` is sent unchanged. Servers over HTTP
+    are not sent `deadline_ns`, nor, unless their settings say so, `priority`.
     """
 
     request_id: UUID
@@ -36,111 +35,113 @@ class ModelCall:
     body: bytes
     tenant: str
     cache_salt: str
-    trace_parent: str = ""  # the header `traceparent`, and the next `tracestate`; empty: none is sent
-    trace_state: str = ""
+    trace_parent: str = ""  # the header `traceparent`; empty: not sent
+    trace_state: str = ""  # the header `tracestate`
     continuation: Continuation | None = None
-    prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by what it was prepared with
-    max_output: int | None = None  # tokens of each choice, at least 1; a continuation's given ones are among them
-    reasoning_effort: ReasoningEffort | None = None  # in place of every effort that the request states
-    max_thinking: int | None = None  # tokens of reasoning; told to the servers whose settings say in which field
-    # What the model's route says where the caller is silent, or pins: `request` says the same, `body` does not.
+    prepared: dict[tuple[str, ...], object] = field(default_factory=dict)  # by tokenizer and other inputs
+    max_output: int | None = None  # tokens of each choice, at least 1, including those of a continuation
+    reasoning_effort: ReasoningEffort | None = None  # replaces every effort that the request states
+    max_thinking: int | None = None  # tokens of reasoning; sent to servers whose settings name the field for it
+    # Defaults and fixed values of the model's route. `request` includes them, `body` does not.
     set_fields: Mapping[str, object] | None = None
     priority: int = 0  # lower is earlier
     deadline_ns: int | None = None  # on this process's monotonic clock: an engine host ends the request then
-    # Told, while a slow client keeps deltas from the sink, how many tokens these hold, and how many of them are
-    # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
+    # Called with the number of tokens, and of reasoning tokens, that are buffered because the client is slow; (0, 0)
+    # just before they are delivered. The engine continues meanwhile, and its output is charged.
     on_held: Callable[[int, int], None] | None = None
-    takes_whole: bool = False  # a whole reply is good as well, although the request asks for a stream
-    booked_as: UUID | None = None  # the request that it is a part of, if any: engines book its work under that id
-    # Whether the client has left. If it has, nobody waits for the end, and the account of it may take its time.
+    takes_whole: bool = False  # whether a whole reply is accepted although the request asks for a stream
+    booked_as: UUID | None = None  # the id under which engines record its work, if it is a part of another request
+    # Whether the client has disconnected. Then no one waits for the end, and its account may take longer.
     has_client_left: Callable[[], bool] = lambda: False
 
 
 class DeltaSink(Protocol):
-    """What a target needs of a sink where it gives tokens and nothing else."""
+    """The methods of a sink that a target needs if it produces only tokens."""
 
     def delta(self, delta: Delta) -> None:
-        """Accept a piece of generated output."""
+        """Process a piece of generated output."""
 
     def account(self, result: Result) -> None:
-        """Record the account of a call that raises instead of returning one: cancelled, or failed on the way."""
+        """Record the account of a call that raises instead of returning one, because it was cancelled or failed."""
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Register how to hold the producer back while the client is slow."""
+        """Register the functions that pause and resume the producer if the client is slow."""
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Record what is known of the usage before the end, such as the exact input count."""
+        """Record usage that is known before the end, such as the exact input count."""
 
 
 class Sink(DeltaSink, Protocol):
-    """Accepts what a target produces, as it is produced. Calls never block and never raise for a slow client.
+    """Receives a target's output as it is produced. Calls never block, and never raise because of a slow client.
 
-    A target uses either `event` and `whole` (bytes of OpenAI's protocol that go through as they are) or `delta` (tokens
-    that the gateway renders).
+    A target calls either `event` and `whole` (bytes of OpenAI's protocol, passed on unchanged) or `delta` (tokens that
+    the gateway renders).
     """
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Accept one complete server-sent event, with what it carries. Held back where the caller did not ask."""
+        """Process one complete server-sent event with its parsed deltas. `is_usage_only`: drop it unless the caller
+        asked for it.
+        """
 
     def whole(self, body: bytes) -> None:
-        """Accept a complete JSON reply."""
+        """Process a complete JSON reply."""
 
     def vectors(self, vectors: Vectors) -> None:
-        """Accept embeddings, which the gateway renders."""
+        """Process embeddings, which the gateway renders."""
 
     def scores(self, scores: list[float]) -> None:
-        """Record how well the texts of each pair go together, which the gateway renders."""
+        """Process the similarity scores of text pairs, which the gateway renders."""
 
     def native(self) -> None:
-        """Note that what follows is in the words of the client's own API, and goes on as it is."""
+        """Record that what follows is in the format of the client's own API and is passed on unchanged."""
 
     def served(self, model: str, version: str) -> None:
-        """Record what answers, before any of its answer: the model as it is called there, and which version of it.
+        """Record the model's name at the target and its version, before any of the answer. Either is empty if unknown.
 
-        Either is empty if it is not known. Told again where another target answers in the end.
+        Called again if another target answers in the end.
         """
 
     def answered_at(self, tier: str) -> None:
-        """Accept the service tier that the target says it answers at; empty: the standard one."""
+        """Record the service tier that the target states; empty: the standard one."""
 
     def media_type(self, name: str) -> None:
-        """Note of which type the reply is that follows, where that need not be JSON."""
+        """Record the media type of the reply that follows, if it need not be JSON."""
 
     def piece(self, data: bytes) -> None:
-        """Accept a piece of a streamed answer that has no tokens: sound, or an event. `whole` has its end."""
+        """Process a piece of a streamed answer without tokens: audio, or an event. `whole` gets its end."""
 
     async def drained(self) -> None:
-        """Wait until the client has taken enough to go on."""
+        """Wait until the client has read enough for the producer to continue."""
 
 
 class Target(Protocol):
-    """One replica. `call` ends with a Result, or raises an UpstreamError; cancelling it stops generation.
+    """One replica. `call` returns a Result or raises an UpstreamError; cancelling it stops generation.
 
-    A cancelled call may take up to a second to end, to learn what it used, and then gives it to `Sink.account`.
+    A cancelled call may take up to a second to find out its usage, which it passes to `Sink.account`.
     """
 
     spec: TargetSpec
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return whether `call` could go on with an answer that another replica began."""
+        """Return whether `call` can continue an answer that another replica began."""
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the input tokens as `call` will; `None` if only the call itself can tell.
+        """Count the input tokens as `call` will; `None` if only the call itself can determine them.
 
-        What is prepared for it is kept in `call.prepared`. Raises InvalidRequest, as `call` would.
+        Prepared inputs are stored in `call.prepared`. Raises InvalidRequest, as `call` would.
         """
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
         """Run one request to its end."""
 
     async def close(self) -> None:
-        """Free connections."""
+        """Close connections."""
 
 
 class SendAgain(Exception):
-    """A request that was sent at once did no work and may be sent again, as any other is.
+    """A request that was sent at once had no effect and may be sent again.
 
-    Where there is a `failure`, only if `may` says so; else it has failed with that.
+    If `failure` is set, it may be sent again only if `may` returns true; otherwise that is its error.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class SendAgain(Exception):
 
 
 class PassingSink(Protocol):
-    """What a target needs of a sink where a stream's events go through as they came."""
+    """The methods of a sink that a target needs if a stream's events are passed on unchanged."""
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None: ...
     def whole(self, body: bytes) -> None: ...
@@ -164,15 +165,15 @@ class PassingSink(Protocol):
 
 @runtime_checkable
 class RenewedTarget(Protocol):
-    """A target whose credentials or certificates are read again when they change."""
+    """A target whose credentials or certificates are reloaded when they change."""
 
     @property
     def fault(self) -> str:
-        """Return why new ones are not in use and the last still are; empty if none is amiss."""
+        """Return why changed credentials could not be loaded; empty if there is no problem."""
 
 
 class PromptBlocks(msgspec.Struct, frozen=True, gc=False):
-    """A prompt as its target will cache it: how many tokens, and the public hashes of its full blocks."""
+    """A prompt as its target will cache it: number of tokens, and the public hashes of its full blocks."""
 
     tokens: int
     block_tokens: int
@@ -180,10 +181,10 @@ class PromptBlocks(msgspec.Struct, frozen=True, gc=False):
 
 
 class CachingTarget(Target, Protocol):
-    """A target that caches prompts by blocks, whose hashes can be told beforehand."""
+    """A target that caches prompts in blocks whose hashes are known before the call."""
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Return the prompt's blocks, kept for `call`; `None` if that cannot be told now."""
+        """Return the prompt's blocks, stored in `call.prepared`; `None` if they are not known now."""
 
 
 TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
@@ -191,38 +192,38 @@ TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
 
 
 class KvListener(Protocol):
-    """Follows what the caches of engine hosts hold. Hosts are known by their URLs."""
+    """Follows the contents of engine hosts' caches. Hosts are identified by URL."""
 
     def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
-        """Note that a host has introduced itself, or tells of its models again.
+        """Handle a host's hello message, the first or a later one.
 
-        `ask` asks what the cache of one of its models holds, which comes by `on_kv_blocks`.
+        `ask` requests the cached blocks of one of its models, which arrive by `on_kv_blocks`.
         """
 
     def on_kv_events(self, url: str, packed: Sequence[bytes]) -> None:
-        """Receive packed KV records, in the order they came."""
+        """Process packed KV records in order."""
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
-        """Receive a part of what a cache holds."""
+        """Process a part of a cache's contents."""
 
     def on_kv_refused(self, url: str, model: str, why: str) -> None:
-        """Note that a host refused to tell what a cache holds."""
+        """Handle a host's refusal to list a cache's contents."""
 
     def on_kv_lost(self, url: str) -> None:
-        """Note that a host is gone."""
+        """Handle the loss of a host."""
 
 
 class EngineRecords(Protocol):
-    """Accepts what engine hosts record beside answers: packed records of contracts.recording.records."""
+    """Stores the records that engine hosts send besides answers: packed records of contracts.recording.records."""
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Keep step records for good, all or none; return whether they are kept."""
+        """Write step records to disk, all or none; return whether they are written."""
 
     def take_kv(self, packed: Sequence[bytes]) -> None:
-        """Keep KV events, and looks at GPUs, as far as there is room."""
+        """Store KV events and GPU samples if there is room."""
 
 
-# Import strings rather than imports: an adapter's libraries load only where a target needs it.
+# Import strings instead of imports: an adapter's libraries are loaded only if a target needs them.
 ADAPTERS: Mapping[str, str] = {
     "engine": "backends.llm.host.engine_target:EngineTarget",
     "scripted": "backends.llm.scripted:ScriptedTarget",
@@ -230,11 +231,11 @@ ADAPTERS: Mapping[str, str] = {
     "litellm": "backends.llm.provider_target:ProviderTarget",
 }
 
-_TAKES_MEDIA: Final = "openai_http"  # the kind of target that images, sound and moderations go to
+_TAKES_MEDIA: Final = "openai_http"  # the kind of target that supports images, audio and moderations
 
 
 def check_translated(call: ModelCall, spec: TargetSpec) -> None:
-    """Raise UnsupportedParameter if a target is to be given a request that it cannot take as it is, nor translated."""
+    """Raise UnsupportedParameter if a target supports a request neither in its own API nor translated."""
     request = call.request
     if isinstance(request, MediaRequest) and spec.kind != _TAKES_MEDIA:
         raise UnsupportedParameter(

@@ -1,7 +1,7 @@
 """Prompt cache marks of a request (`cache_control`), and the number of tokens that they cover.
 
 The marks are those of Anthropic's API (prompt caching, October 2026): on a tool, a message or a part of one, for five
-minutes or an hour from its last use. In a chat they stand in the same places.
+minutes or an hour from the last use. In OpenAI's chat format they have the same places.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = b'"cache_control"'
 _SECONDS: Final = {"5m": 300, "1h": 3600}
-_MOST_MARKS: Final = 4  # as Anthropic's API has it
-_ALL: Final = 1 << 30  # parts of a message
+_MOST_MARKS: Final = 4  # the limit of Anthropic's API
+_ALL: Final = 1 << 30  # all parts of a message
 _TOOLS: Final = -1  # in place of a message
 
 
@@ -46,10 +46,10 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True, order=True):
-    """Behind which part of which message a prefix ends that is to be kept: the tools are before the first message."""
+    """The end of a prefix to keep: it includes `parts` parts of the message at index `message` (-1: tools only)."""
 
     message: int
-    parts: int  # of the message, these are within
+    parts: int
     ttl_seconds: int
 
 
@@ -57,9 +57,9 @@ _chats: Final = msgspec.json.Decoder(_Chat)
 
 
 def marks_of(request: ChatRequest, body: bytes) -> list[Mark]:
-    """Return a chat's marks that are not covered by others, the nearest first. `body` is what the application sent.
+    """Return a chat's marks that no later mark covers, in order of position. `body` is the application's bytes.
 
-    Raises InvalidRequest on marks that cannot be read, and where there are more than four.
+    Raises InvalidRequest if marks are malformed or there are more than four.
     """
     source = request.marked_body if isinstance(request, TranslatedChat) else body
     if _NAME not in source:
@@ -79,7 +79,7 @@ def marks_of(request: ChatRequest, body: bytes) -> list[Mark]:
         )
     furthest: list[Mark] = []
     for mark in sorted(found, reverse=True):
-        # What a longer life reaches beyond, it covers.
+        # A mark is covered by a later one with the same or a longer life.
         if all(mark.ttl_seconds > one.ttl_seconds for one in furthest):
             furthest.append(mark)
     return furthest[::-1]
@@ -93,10 +93,10 @@ def kept_prefixes(
     more: Mapping[str, Any],
     token_ids: Sequence[int],
 ) -> tuple[KeptPrefix, ...]:
-    """Return how many tokens of the prompt each mark covers, the shortest first.
+    """Return the prefixes to keep, shortest first, with the number of prompt tokens that each mark covers.
 
-    What is before a mark is rendered for itself: as far as that begins as the prompt does, it is the prefix. A mark
-    whose beginning no template renders covers nothing.
+    The messages before a mark are rendered separately: the common beginning of that and the prompt is the prefix. A
+    mark is skipped if the template cannot render them.
     """
     found: list[KeptPrefix] = []
     for mark in marks:
@@ -125,7 +125,9 @@ def _marks_in(place: int, message: _Message) -> list[Mark]:
 def _until(
     mark: Mark, request: ChatRequest, messages: Sequence[Mapping[str, object]]
 ) -> Sequence[Mapping[str, object]]:
-    """Release the messages to a mark. Behind tools that is the system's, which templates put them into."""
+    """Return the messages up to a mark. For a mark on tools that is the system message, into which
+    templates put tools.
+    """
     if mark.message == _TOOLS:
         first = messages[:1] if messages and messages[0]["role"] in ("system", "developer") else ()
         return first or [{"role": "user", "content": ""}]
@@ -139,11 +141,11 @@ def _until(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of ids that two sequences begin with alike."""
+    """Return the length of the common beginning of two id sequences."""
     shorter = min(len(one), len(other))
     if one[:shorter] == other[:shorter]:
         return shorter
-    low, high = 0, shorter  # alike up to low, not up to high
+    low, high = 0, shorter  # equal up to low, not up to high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle)

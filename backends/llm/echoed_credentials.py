@@ -1,4 +1,4 @@
-"""Removes credentials from what a model server says: its errors may repeat the request's head."""
+"""Removes credentials from a model server's error messages, which may repeat the request's headers."""
 
 import re
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 REMOVED: Final = "[credential]"
 
-_LEAST_EXACT: Final = 4  # characters: less is a word of any sentence
-_LEAST_INSIDE: Final = 8  # from here on a value is found within longer words too
+_LEAST_EXACT: Final = 4  # characters: shorter values could be ordinary words
+_LEAST_INSIDE: Final = 8  # values from this length on are also removed inside longer words
 _LEAST_CUT: Final = 6
-# With a number in it, or so long that it is no word: "a bearer token" and "bearer authentication" stay.
+# With a digit, or too long for a word: "a bearer token" and "bearer authentication" are not removed.
 _OPAQUE: Final = r"(?:(?=[\w.~+/=*-]*\d)[\w.~+/=*-]{8,}|[\w.~+/=*-]{24,})"
 _SHAPES: Final = (
     re.compile(rf"(?i)(?<=\bbearer )\s*{_OPAQUE}|(?<=\bbasic )\s*{_OPAQUE}"),
@@ -21,7 +21,7 @@ _SHAPES: Final = (
 
 
 def without_credentials(text: str, values: Iterable[str] = ()) -> str:
-    """Return a text without these values, the longest first, and without what has the shape of a key."""
+    """Return a text without `values`, and without anything that has the format of a key."""
     for value in sorted(_forms(values), key=len, reverse=True):
         if len(value) >= _LEAST_INSIDE:
             text = _without_cut(text.replace(value, REMOVED), value)
@@ -33,7 +33,7 @@ def without_credentials(text: str, values: Iterable[str] = ()) -> str:
 
 
 def _without_cut(text: str, value: str) -> str:
-    """Return a text without the beginning of a value at its end, where it was cut."""
+    """Return a text without a truncated value at its end."""
     for length in range(len(value) - 1, _LEAST_CUT - 1, -1):
         if text.endswith(value[:length]):
             return text[:-length] + REMOVED
@@ -41,7 +41,7 @@ def _without_cut(text: str, value: str) -> str:
 
 
 def _forms(values: Iterable[str]) -> set[str]:
-    """Return values as they are, as they stand in a URL, and the credentials behind a scheme such as Basic."""
+    """Return values unchanged, URL-encoded, and without an authorization scheme such as Basic."""
     found = set()
     for value in values:
         for one in (value.strip(), value.strip().rpartition(" ")[2]):

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 from backends.processes.running_time import RunningTimeout
 from contracts.errors import LimitExceeded, Unavailable
 
-# A larger body waits for room and is parsed in a thread. A smaller one is parsed within a few milliseconds.
+# Larger bodies are queued and parsed in a thread. Smaller ones are parsed within a few milliseconds.
 LARGE_BODY_BYTES: Final = 256 * 1024
-_WAITING: Final = 4  # times the bound may wait for room
+_WAITING: Final = 4  # the queue may have this many times the limit
 _RETRY_SECONDS: Final = 1.0
 
 ResultT = TypeVar("ResultT")
@@ -19,7 +19,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class RoomBounds:
-    """Bytes at once in all and for one tenant, and how long, in seconds, a body waits for room."""
+    """Maximum bytes processed at once in total and per tenant, and the maximum time in the queue in seconds."""
 
     most_bytes: int = 32 << 20
     tenant_bytes: int = 16 << 20
@@ -34,7 +34,7 @@ class _Waiting:
 
 
 class EncodingRoom:
-    """Lets work on bodies begin while there is room. A body larger than a bound counts as much as that bound."""
+    """Queue for work on large bodies. A body larger than a limit counts as much as the limit."""
 
     def __init__(self, bounds: RoomBounds | None = None) -> None:
         self._bounds = bounds or RoomBounds()
@@ -46,10 +46,11 @@ class EncodingRoom:
     async def run(
         self, tenant: str, size: int, work: Callable[[], Awaitable[ResultT]], *, is_parsed: bool = False
     ) -> ResultT:
-        """Do some work on a body of `size` bytes as soon as there is room. What `is_parsed` already goes first.
+        """Run `work` on a body of `size` bytes when the limits allow it. Bodies that are already parsed (`is_parsed`)
+        go first.
 
-        The room is held until the work ends, also if the caller is cancelled: a thread cannot be stopped. Raises
-        LimitExceeded or Unavailable if the wait would be too long.
+        The bytes count until the work ends, even if the caller is cancelled, because a thread cannot be stopped. Raises
+        LimitExceeded or Unavailable if the queue is full or the wait too long.
         """
         if size <= LARGE_BODY_BYTES:
             return await work()
@@ -61,14 +62,14 @@ class EncodingRoom:
         try:
             return await asyncio.shield(task)
         finally:
-            # An error of the task leads here by its traceback: the body would wait for the cycle collector.
+            # The traceback of the task's error refers to this frame; that cycle would keep the body in memory.
             del task
 
     async def _enter(self, tenant: str, size: int, *, is_parsed: bool) -> None:
         if not self._waiting and self._has_room(tenant, size):
             self._take(tenant, size)
             return
-        if not is_parsed:  # what is parsed holds memory already: to wait is all that it can do
+        if not is_parsed:  # a parsed body is in memory already, so refusing it would save nothing
             self._refuse_crowd(tenant, size)
         waiting = _Waiting(tenant, size, asyncio.get_running_loop().create_future())
         self._waiting.insert(0 if is_parsed else len(self._waiting), waiting)
@@ -122,7 +123,7 @@ class EncodingRoom:
     def _leave(self, tenant: str, size: int, task: "asyncio.Future[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # its caller is told, unless it has left
+            task.exception()  # marks it as retrieved, in case the caller was cancelled
         self._give_back(tenant, size)
 
     def _give_back(self, tenant: str, size: int) -> None:
@@ -133,7 +134,7 @@ class EncodingRoom:
         self._let_in()
 
     def _let_in(self) -> None:
-        """Let those in that there is room for, in their order. One whose tenant has no room holds up no other."""
+        """Start queued work in order as far as the limits allow. A tenant at its limit does not delay others."""
         for waiting in tuple(self._waiting):
             if self._used + waiting.size > self._bounds.most_bytes:
                 return

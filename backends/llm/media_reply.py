@@ -1,4 +1,4 @@
-"""Reads the reply of a server to a request for other media: its bytes pass through, its units are counted."""
+"""Reads replies with images, audio or moderations: bytes are passed on unchanged, units are counted."""
 
 from typing import Final
 
@@ -31,8 +31,8 @@ from contracts.serving.configuration import TargetSpec
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
-_FORM: Final = ReplyForm("JSON object of the kind asked for", "", GENERATED.decoder)  # as errors name it
-_MOST_BYTES: Final = 64 * 1024 * 1024  # of a reply, or of an event, which may hold an image
+_FORM: Final = ReplyForm("JSON object of the kind asked for", "", GENERATED.decoder)  # the name in errors
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of a reply, or of an event, which may contain an image
 _NO_ERROR: Final = (b"", b"null")
 _DONE: Final = b"[DONE]"
 _ENDS: Final = frozenset(("image_generation.completed", "transcript.text.done", "speech.audio.done"))
@@ -43,10 +43,9 @@ _events: Final = msgspec.json.Decoder(MediaEvent).decode
 
 
 class MediaReader(ReplyReader):
-    """Accepts one reply: whole, as sound piece by piece, or as events.
+    """Receives one reply: whole, as pieces of audio, or as events.
 
-    Events and sound go on as they come. What ends a stream of events is given to the sink as the last, once all of the
-    reply has come.
+    Events and audio are passed on as they arrive. The last events of a stream are passed on at the reply's end.
     """
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: MediaRequest, sent_credentials: tuple[str, ...]) -> None:
@@ -57,11 +56,11 @@ class MediaReader(ReplyReader):
         self._form = _FORM
         self._is_sound = False
         self._has_sound = False
-        self._images = 0  # that a stream has brought whole
-        self._end = b""  # of a stream: its last events
+        self._images = 0  # complete images in a stream
+        self._end = b""  # a stream's last events
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Accept the head. Raises UpstreamBroken on a reply that no client was told of: compressed, or streamed."""
+        """Process the head. Raises UpstreamBroken if the reply is compressed, or an unrequested stream."""
         super().on_head(status, headers)
         if status != 200:
             return
@@ -72,18 +71,18 @@ class MediaReader(ReplyReader):
             if not self._media.is_streamed:
                 raise UpstreamBroken(f"target {self._target!r} sent a stream of events, which it was not asked for")
             self._events = EventSplitter(_MOST_BYTES)
-            self._lessons = 1 << 30  # the shapes of chunks are those of chats
+            self._lessons = 1 << 30  # look for no chunk shapes, which exist only for chats
         elif isinstance(self._media, SpeechRequest) and kind != _JSON:
             self._is_sound = True
         else:
             return
-        if isinstance(self._media, SpeechRequest):  # all of its text is spoken for, however much is heard of it
+        if isinstance(self._media, SpeechRequest):  # all of its text is charged, even if the client stops listening
             self._count_units(self._media.wanted, "exact")
         self._name("", "")
         self._to.media_type(said)
 
     def on_body(self, data: bytes) -> bool:
-        """Receive a piece, and pass sound on."""
+        """Process a piece, and pass audio on."""
         if not self._is_sound:
             return super().on_body(data)
         self._has_sound = True
@@ -91,7 +90,7 @@ class MediaReader(ReplyReader):
         return True
 
     def take_event(self, event: bytes) -> None:
-        """Accept one complete server-sent event. Raises UpstreamBroken on an error, or on what cannot be read."""
+        """Process one complete server-sent event. Raises UpstreamBroken if it is an error or cannot be parsed."""
         data = data_of(event)
         if not data:  # a comment that keeps the connection alive
             return
@@ -113,7 +112,7 @@ class MediaReader(ReplyReader):
             self._to.piece(event)
 
     def take_whole(self, body: bytes) -> None:
-        """Accept the reply. Raises UpstreamBroken on what is none."""
+        """Process a whole reply. Raises UpstreamBroken if it is invalid."""
         if self._is_sound:
             if not self._has_sound:
                 raise UpstreamBroken(f"target {self._target!r} sent no sound")
@@ -127,13 +126,15 @@ class MediaReader(ReplyReader):
         self._to.whole(body)
 
     def conclude(self) -> None:
-        """Know all there is to know of the reply, and pass a stream's end on. Raises what it failed with."""
+        """Finish reading after the reply's end, and pass on a stream's last events. Raises the reply's error, if it
+        failed.
+        """
         super().conclude()
         if self._events is not None:
             self._to.whole(self._end if self.is_done else self._end + b"data: [DONE]\n\n")
 
     def _kind(self) -> tuple[str, str]:
-        """Return the reply's content type, as it stands and without its parameters."""
+        """Return the reply's content type, complete and without its parameters."""
         said = self._headers.get(b"content-type", b"").decode("latin-1")
         return said, said.partition(";")[0].strip().lower()
 
@@ -142,7 +143,7 @@ class MediaReader(ReplyReader):
         self._to.report(usage, method)
 
     def _take_stated(self, read: MediaEvent, *, is_end: bool) -> None:
-        """Count what an event says was used, and know of the answer's end by it."""
+        """Count the usage that an event states, and detect the answer's end."""
         request = self._media
         if isinstance(request, ImageRequest):
             if not is_end:
@@ -162,7 +163,7 @@ class MediaReader(ReplyReader):
             self._count_units(*_sound_in(read))
 
     def _counted(self, body: bytes, kind: str) -> tuple[Usage, CountMethod]:
-        """Return what the reply says was used, and how that is known."""
+        """Return the usage of a whole reply, and how it was determined."""
         request = self._media
         if isinstance(request, ImageRequest):
             return self._images_in(body, request)
@@ -185,14 +186,14 @@ class MediaReader(ReplyReader):
         return _tokens_of(answer.usage, "image").plus(Usage(images=len(answer.data))), "reported"
 
     def _take_variant(self, said: ImageAnswer | MediaEvent, request: ImageRequest) -> None:
-        """Note the kind of image that was made."""
+        """Record the image's quality and size as the service tier."""
         tier = image_variant(said.quality or request.quality, said.size or request.size)
         if tier:
             self.service_tier = tier
             self._to.answered_at(tier)
 
     def _transcribed(self, body: bytes, kind: str) -> tuple[Usage, CountMethod]:
-        if kind != _JSON:  # a text, or subtitles: nothing tells how long the sound was
+        if kind != _JSON:  # plain text or subtitles, without the audio's length
             return UNKNOWN_USAGE, "none"
         answer = self._read(body, _transcriptions)
         if answer.text is None:
@@ -204,7 +205,7 @@ class MediaReader(ReplyReader):
 
 
 def _sound_in(answer: TranscriptionAnswer) -> tuple[Usage, CountMethod]:
-    """Return how much sound a transcription was made of, as far as its usage or its duration says that."""
+    """Return the length of a transcription's audio, from its usage or duration."""
     try:
         length = milliseconds_of(answer)
     except InvalidUsage:  # the answer stands, its usage stays unknown
@@ -214,12 +215,12 @@ def _sound_in(answer: TranscriptionAnswer) -> tuple[Usage, CountMethod]:
 
 
 def _without_units(usage: Usage) -> Usage:
-    """Return the tokens of an answer's earlier images, which are counted by themselves."""
+    """Return usage without its images, which are counted separately."""
     return msgspec.structs.replace(usage, images=None)
 
 
 def _tokens_of(usage: MediaUsage | None, makes: Made) -> Usage:
-    """Return the tokens of a usage object; unknown if it contradicts itself."""
+    """Return the tokens of a usage object; unknown if it is contradictory."""
     try:
         return media_tokens(usage, makes)
     except InvalidUsage:

@@ -1,4 +1,4 @@
-"""Parameters of requests, and refusals by name if a target does not support one."""
+"""Request parameters that a target does not support, and the errors that name them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,12 +11,12 @@ _MAX_SHOWN: Final = 60
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _decode: Final = msgspec.json.decode
 
-# Fields that change no answer: who asks, what a provider's cache may go by, what a provider is to note.
+# Fields that do not change the answer: user, keys of a provider's cache, metadata.
 IDLE: Final = frozenset(
     {"metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user"}
 )
 
-# Values that ask for what is done anyway. A field that is not here asks for nothing if it is false or empty.
+# Default values, which have no effect. For other fields, false and empty values have no effect.
 _AS_ALWAYS: Final[Mapping[str, tuple[object, ...]]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (),  # what is usual depends on the API
@@ -52,12 +52,12 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return a body's fields, none of them decoded."""
+    """Return a body's fields, undecoded."""
     return _fields_decoder.decode(body)
 
 
 def asks_for_something(name: str, value: msgspec.Raw) -> bool:
-    """Return whether a field would make a difference: `null` never does, nor does what is done anyway."""
+    """Return whether a field has an effect: `null` and default values have none."""
     given = bytes(value)
     if given == b"null":
         return False
@@ -66,9 +66,9 @@ def asks_for_something(name: str, value: msgspec.Raw) -> bool:
 
 
 def refuse_all_but(model: str, fields: Mapping[str, msgspec.Raw], honoured: frozenset[str], within: str = "") -> None:
-    """Refuse what asks for something that is not honoured. `within` is where in the request, such as "messages[0].".
+    """Raise UnsupportedParameter for a field with an effect that is not in `honoured`, with what to do.
 
-    Raises UnsupportedParameter, naming the field and what to do.
+    `within` is the position in the request, such as "messages[0].".
     """
     for name, value in fields.items():
         if name not in honoured and asks_for_something(name, value):
@@ -76,14 +76,14 @@ def refuse_all_but(model: str, fields: Mapping[str, msgspec.Raw], honoured: froz
 
 
 def refuse_named(model: str, fields: Mapping[str, msgspec.Raw], refused: frozenset[str]) -> None:
-    """Refuse what asks for one of these by name. Raises UnsupportedParameter."""
+    """Raise UnsupportedParameter if one of the `refused` fields is present with an effect."""
     for name in fields.keys() & refused:
         if asks_for_something(name, fields[name]):
             raise unsupported(model, name)
 
 
 def unsupported(model: str, name: str) -> UnsupportedParameter:
-    """Return the refusal of a field that a model's target cannot honour."""
+    """Return the error for a field that a model's target does not support."""
     shown = name[:_MAX_SHOWN]
     remedy = _REMEDIES.get(name, "leave it out")
     return UnsupportedParameter(f"{shown} is not supported for the model {model!r}; {remedy}", param=shown)

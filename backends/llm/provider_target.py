@@ -1,6 +1,6 @@
-"""A hosted provider's model, through LiteLLM in the provider host, which alone holds the credentials.
+"""A hosted provider's model, called through LiteLLM in the provider host, which alone has the credentials.
 
-What comes back is in OpenAI's shape, rendered by the host: its bytes go out as they came, as an OpenAI server's do.
+The host returns replies in OpenAI's format, whose bytes are passed on unchanged.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ PROVIDER_WORDS: Final = HostWords(
 _ACCOUNT_SECONDS: Final = 1.0  # how long a cancelled call waits for the host's account of it
 
 _usage_decoder: Final = msgspec.json.Decoder(OpenAIUsage)
-# Faults of the request, as told: the target's name would be no help with them.
+# Errors of the request, whose message gets no target's name.
 _REQUEST_FAULTS: Final[Mapping[str, type[TollkeeperError]]] = {
     one.code: one for one in (InvalidRequest, UnsupportedParameter, UpstreamRejected)
 }
@@ -66,7 +66,7 @@ _TARGET_FAULTS: Final[Mapping[str, type[TollkeeperError]]] = {
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
+    """The fields that a target's settings may have. Timeouts are parsed separately for better error messages."""
 
     timeouts: object = None
     billing: object = None  # read by contracts/pricing/failure_billing.py
@@ -75,13 +75,13 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     sends_reasoning_effort: bool = True
-    thinking_cap_field: ThinkingCapField | None = None  # none: by the provider
+    thinking_cap_field: ThinkingCapField | None = None  # `None`: derived from the provider
 
 
 class ProviderTarget:
-    """One model of one provider. `spec.model` is LiteLLM's name for it, `spec.url` is in place of the provider's own.
+    """One model of one provider. `spec.model` is LiteLLM's name for it; `spec.url` replaces the provider's own URL.
 
-    `spec.key_ref` is passed on as it is: the host reads what it stands for, where its settings allow that.
+    `spec.key_ref` is passed to the host, which resolves it if its settings allow that.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class ProviderTarget:
         self._calls: set[asyncio.Task[object]] = set()
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Leave it open: only the provider has the tokenizer."""
+        """Return `None`: only the provider has the tokenizer."""
         return None
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return False: providers have no way to ask for the rest of an answer."""
+        """Return `False`: providers cannot continue an answer."""
         return False
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -142,7 +142,7 @@ class ProviderTarget:
             self._calls.discard(task)
 
     async def close(self) -> None:
-        """Let go of the host once no call uses it any more."""
+        """Release the host once no call uses it."""
         while self._calls:
             await asyncio.wait(self._calls)
         await self._hosts.leave(self._url)
@@ -167,7 +167,7 @@ class ProviderTarget:
             if end_of_it is not None:
                 _take_usage(reader, end_of_it)
             raise
-        except Exception:  # also a fault of ours: the host would go on for nobody
+        except Exception:  # also bugs of the gateway: stop the host's work
             self._host.abort(request_id)
             raise
         finally:
@@ -210,15 +210,15 @@ class ProviderTarget:
 
 
 def _cap_field(model: str, stated: ThinkingCapField | None) -> ThinkingCapField:
-    """Return where a provider takes a cap on reasoning: Anthropic's models have a budget."""
+    """Return the field for a cap on reasoning tokens: Anthropic's models have a budget."""
     if stated is not None:
         return stated
     return "thinking" if model.startswith("anthropic/") or "claude" in model else ""
 
 
 def _take_usage(reader: AnswerReader, end: Invoked) -> None:
-    """Record what the provider had reported, also of an answer that was cut short."""
+    """Record the usage that the provider reported, even if the answer was cut short."""
     if not end.usage:
         return
-    with contextlib.suppress(msgspec.MsgspecError):  # what cannot be read stays unknown
+    with contextlib.suppress(msgspec.MsgspecError):  # unreadable usage stays unknown
         reader.take_usage(_usage_decoder.decode(end.usage))

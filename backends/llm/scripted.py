@@ -1,9 +1,9 @@
-"""A model that plays a script of tokens, delays and faults: the only fake in the project, and a real target.
+"""A model that plays a script of tokens, delays and faults: the project's only fake, used as an ordinary target.
 
-Its tokenizer is one token a word with the space before it, for prompts and replies alike, so that every count in a
-test can be done by hand. Part of the script can be given in the last message or prompt:
-`[[script tokens=5 gap_ms=20]]`. A user's message may hold what an agent is to do, `[[call NAME {"argument": 1}]]`: the
-model calls these tools one after the other, if they are offered, and then repeats what the last returned.
+Each word with the space before it is one token, in prompts and replies, so that tests can compute every count by hand.
+A part of the script can be given in the last message or prompt: `[[script tokens=5 gap_ms=20]]`. A user's message may
+contain an agent's tool calls, `[[call NAME {"argument": 1}]]`: the model makes these calls one after the other, if the
+tools are offered, and then repeats the last result.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ _DEFAULT_REPLY: Final = (
 _DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]{0,200})\]\]")
 _CALL: Final = re.compile(r"\[\[call ([\w.-]{1,128}) (\{.{0,2000}?\})\]\]", re.DOTALL)
 _DIRECTIVE_WITHIN: Final = 4096  # characters at the beginning and at the end of a text
-_PIECE_CHARACTERS: Final = 64 * 1024  # whose words are counted in one go: others have their turn after each
-_COUNTED: Final = ("scripted",)  # where a call keeps its prompt's count
+_PIECE_CHARACTERS: Final = 64 * 1024  # length of the pieces in which words are counted, to bound memory
+_COUNTED: Final = ("scripted",)  # the key of the prompt's count in `ModelCall.prepared`
 _WORD: Final = re.compile(r"\s*\S+")
 
 Fault = Literal["", "refuse", "error", "break", "stall"]
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the model plays. Delays in milliseconds; `tokens` repeats or cuts the reply to that length.
+    """What the model plays. Delays are in milliseconds; `tokens` repeats or cuts the reply to that length.
 
     The first `reasoning` tokens are reasoning, unless the effort is "none". `fault` happens after `after` tokens:
-    refuse (as if nothing listened), error (status 500), break (the connection ends), stall (nothing more, for ever).
+    refuse (as if nothing listened), error (status 500), break (the connection ends), stall (no further output).
     """
 
     reply: str = _DEFAULT_REPLY
@@ -50,7 +50,7 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gap_ms: Annotated[float, Meta(ge=0)] = 0.0
     cached: Annotated[int, Meta(ge=0)] = 0
     reasoning: Annotated[int, Meta(ge=0)] = 0
-    burst: Annotated[int, Meta(ge=1)] = 1  # tokens a piece
+    burst: Annotated[int, Meta(ge=1)] = 1  # tokens per delta
     fault: Fault = ""
     after: Annotated[int, Meta(ge=0)] = 0
 
@@ -62,10 +62,10 @@ class ScriptedTarget:
         self.spec = spec
         self._fields = spec.settings.get("script", {})
         self._script = read_script(spec)
-        self.running = 0  # calls in progress: what a test of cancellation looks at
+        self.running = 0  # calls in progress, for tests of cancellation
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Return the number of words of all messages or prompts; `None` if nothing is generated."""
+        """Return the number of words of all messages or prompts; `None` for requests without output."""
         return await _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -105,16 +105,16 @@ class ScriptedTarget:
         )
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return False: a script begins at its beginning."""
+        """Return `False`: a script cannot be continued."""
         return False
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: there are no connections."""
 
     async def _play(
         self, script: Script, call: ModelCall, request: GenerationRequest, sink: Sink
     ) -> tuple[str, int, int]:
-        """Return why it ended, how many tokens were made, and how many of these were reasoning."""
+        """Play the reply; return the finish reason, the number of tokens, and that of reasoning tokens among them."""
         words = _words(script)
         limit = min((limit for limit in (request.output_limit, call.max_output) if limit is not None), default=None)
         finish_reason = "stop"
@@ -160,7 +160,7 @@ class ScriptedTarget:
 
 
 def read_script(spec: TargetSpec) -> Script:
-    """Return a target's `settings.script`. Raise ConfigurationError if it cannot be used."""
+    """Return a target's `settings.script`. Raises ConfigurationError if it is invalid."""
     try:
         return _script(spec.settings.get("script", {}))
     except msgspec.ValidationError as error:
@@ -168,17 +168,17 @@ def read_script(spec: TargetSpec) -> Script:
 
 
 def count_prompt_tokens(request: GenerationRequest) -> int:
-    """Count a request's input tokens by the scripted tokenizer: the words of all messages or prompts."""
+    """Count a request's input tokens: the words of all messages or prompts."""
     return sum(_count_words(one) if isinstance(one, str) else len(one) for one in _inputs(request))
 
 
 def _count_words(text: str) -> int:
-    """Return the number of words piece by piece: a list of all of them would take many times the text's memory."""
+    """Count words piece by piece: a list of all words would take many times the text's memory."""
     count = 0
     for start in range(0, len(text), _PIECE_CHARACTERS):
         count += len(text[start : start + _PIECE_CHARACTERS].split())
         if start and not text[start - 1].isspace() and not text[start].isspace():
-            count -= 1  # the cut is within a word, which both pieces have counted
+            count -= 1  # a word at the boundary was counted in both pieces
     return count
 
 
@@ -199,7 +199,7 @@ class _AgentCall(msgspec.Struct, frozen=True):
 
 
 def _agent_step(request: ChatRequest) -> _AgentCall | str | None:
-    """Return what comes next in an agent's script: a call, or the answer after the last; `None` if there is none."""
+    """Return the next tool call of an agent's script, or the final answer; `None` if there is no script."""
     offered = {msgspec.json.decode(tool, type=_Offered).function.name for tool in request.tools or ()}
     calls: list[tuple[str, str]] = []
     results: list[str] = []
@@ -220,7 +220,7 @@ def _agent_step(request: ChatRequest) -> _AgentCall | str | None:
 
 
 def _call_tool(step: _AgentCall, sink: Sink) -> tuple[str, int, int]:
-    """Call a tool; return finish reason, generated tokens, and reasoning tokens among them."""
+    """Make a tool call; return finish reason, number of tokens, and that of reasoning tokens among them."""
     function = {"name": step.name, "arguments": step.arguments}
     call = {"index": 0, "id": f"call_{step.number}", "type": "function", "function": function}
     made = _count_words(step.arguments) or 1
@@ -247,7 +247,7 @@ def _may_think(call: ModelCall, request: GenerationRequest) -> bool:
 
 
 def _refuse_unplayed(request: CompletionRequest) -> None:
-    """Refuse what would make the answer another than the script's."""
+    """Raise InvalidRequest for fields that would change the script's answer."""
     for name, is_asked in (
         ("best_of", (request.best_of or 1) > 1),
         ("echo", request.echo is True),
@@ -271,7 +271,7 @@ async def _prompt_tokens(call: ModelCall, request: GenerationRequest) -> int:
 
 
 def _pieces(words: list[str], thoughts: int, burst: int) -> Iterator[tuple[list[str], bool]]:
-    """Cut words into pieces of at most `burst`, none of them across the end of reasoning. Gives (words, thinks)."""
+    """Yield words in pieces of at most `burst`, none across the end of reasoning, each with whether it is reasoning."""
     for part, thinks in ((words[:thoughts], True), (words[thoughts:], False)):
         for start in range(0, len(part), burst):
             yield part[start : start + burst], thinks

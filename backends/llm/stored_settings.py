@@ -1,4 +1,4 @@
-"""Whether a target's settings can be used, as far as this can be known without its files, variables and keys."""
+"""Validates a target's settings as far as possible without its files, variables and keys."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ SHAPES: dict[str, type[msgspec.Struct]] = {
 
 
 def check_settings(spec: TargetSpec) -> None:
-    """Raise ConfigurationError on unusable target settings."""
+    """Raise ConfigurationError if a target's settings are invalid."""
     check_source(spec)
     spec = without_discovery(spec)
     shape = SHAPES.get(spec.kind)

@@ -1,1 +1,1 @@
-"""Clients of MCP servers: over streamable HTTP, in the modern and the legacy revisions of the protocol."""
+"""Clients of MCP servers over streamable HTTP, for current and legacy revisions of the protocol."""

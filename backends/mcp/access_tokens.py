@@ -1,7 +1,7 @@
-"""Access tokens for one MCP server: got with client credentials or a refresh token, and renewed before they end.
+"""Access tokens for one MCP server, obtained with client credentials or a refresh token and renewed before they expire.
 
-However many calls wait, one request goes to the authorization server. Tokens of a refresh grant are shared by all
-gateways through a store, since a server that rotates refresh tokens takes each of them once.
+However many calls wait, only one token request is sent. Tokens of a refresh grant are shared by all gateways through a
+store, because servers that rotate refresh tokens accept each only once.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from contracts.mcp.servers import McpServerSpec
 
 _log = logging.getLogger(__name__)
 
-_FAILED_SECONDS: Final = 5.0  # for which a failure is the answer to all, and between two renewals after a refusal
-_ENDPOINT_SECONDS: Final = 3600.0  # for which what metadata said holds
-_CLAIM_SECONDS: Final = 25.0  # to wait for another gateway that renews the same tokens
+_FAILED_SECONDS: Final = 5.0  # how long a failure is returned to all calls; also between two renewals after a refusal
+_ENDPOINT_SECONDS: Final = 3600.0  # how long metadata are cached
+_CLAIM_SECONDS: Final = 25.0  # maximum wait for another gateway that renews the same tokens
 _LOOK_SECONDS: Final = 0.2
 _KEEP_AGAIN_SECONDS: Final = 5.0
-_OPEN_SECONDS: Final = 60.0  # for which a server without metadata is called without a token, until it refuses that
-_MOST_EARLY_SECONDS: Final = 60.0  # before its end a token is renewed, at most a tenth of its time
+_OPEN_SECONDS: Final = 60.0  # how long a server without metadata is called without a token, unless it refuses
+_MOST_EARLY_SECONDS: Final = 60.0  # how long before its expiry a token is renewed; at most a tenth of its lifetime
 _MAX_LIFETIME_SECONDS: Final = 10 * 366 * 86_400.0
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,8192}")
 _ERROR_WORD: Final = re.compile(r"[a-z_]{1,40}")
@@ -47,12 +47,12 @@ _Found = TypeVar("_Found")
 
 
 class AccessTokens:
-    """The tokens of one server. Not for use from several event loops."""
+    """The access tokens of one server, for use on one event loop."""
 
     def __init__(
         self, spec: McpServerSpec, resolve: Callable[[str], str], http: OAuthHttp, store: TokenStore | None
     ) -> None:
-        """Read the secrets. Raises ConfigurationError on one that cannot be had, or without a store that is needed."""
+        """Read the secrets. Raises ConfigurationError if one cannot be read."""
         assert spec.oauth is not None
         self._spec, self._oauth, self._http = spec, spec.oauth, http
         self._secret = _resolved(spec, CLIENT_SECRET, resolve)
@@ -62,7 +62,7 @@ class AccessTokens:
         self._grant: AccessGrant | None = None
         self._endpoint: TokenEndpoint | None = None
         self._endpoint_until = 0.0
-        self._hint = ""  # where the server's refusal said that its metadata are
+        self._hint = ""  # the metadata's URL, as the server's refusal named it
         self._renewing: asyncio.Task[AccessGrant] | None = None
         self._failure: TollkeeperError | None = None
         self._failed_at = self._refused_at = float("-inf")
@@ -74,19 +74,18 @@ class AccessTokens:
 
     @property
     def held(self) -> str:
-        """Return the last access token, without looking at its end; empty if there is none."""
+        """Return the last access token, expired or not; empty if there is none."""
         return "" if self._grant is None else self._grant.access_token
 
     @property
     def fault(self) -> str:
-        """Return why there is no token; empty if nothing is amiss."""
+        """Return why there is no token; empty if there is no problem."""
         return "" if self._failure is None else self._failure.message
 
     async def current(self) -> str:
-        """Return the access token, renewed if its end is near.
+        """Return the access token, renewed if it expires soon. Raises UpstreamError.
 
-        Empty if the server has to be asked without one first, for its refusal says where its metadata are. Raises
-        UpstreamError.
+        Empty if the server must be called without a token first, because its refusal names its metadata.
         """
         grant, now = self._grant, time.time()
         if grant is not None and (grant.renew_at is None or now < grant.renew_at):
@@ -100,16 +99,16 @@ class AccessTokens:
             return ""
         except TollkeeperError:
             if grant is not None and grant.expires_at is not None and now < grant.expires_at:
-                return grant.access_token  # it still holds; the next call tries again
+                return grant.access_token  # still valid; the next call tries again
             raise
 
     async def renew(self, refused: str, hint: str) -> None:
-        """Replace a token that the server has refused. `hint` is the address of the metadata that it named.
+        """Replace a token that the server refused. `hint` is the metadata's URL from the refusal.
 
-        Raises UpstreamError if there is no other, or one was refused within the last seconds.
+        Raises UpstreamError if no new token can be obtained, or one was refused within the last seconds.
         """
         if self._grant is not None and self._grant.access_token != refused:
-            return  # another call's refusal has led to this one already
+            return  # renewed already because of another call's refusal
         is_running = self._renewing is not None and not self._renewing.done()
         if refused and not is_running:
             is_new = refused != self._accepted
@@ -129,11 +128,11 @@ class AccessTokens:
             ) from None
 
     def note_accepted(self, token: str) -> None:
-        """Note that the server has accepted a token: if it refuses it later, it has been revoked."""
+        """Record that the server accepted a token: if it refuses it later, the token was revoked."""
         self._accepted = token
 
     async def close(self) -> None:
-        """Close the connections, after a renewal in progress: what it brings must not be lost."""
+        """Close the connections, after waiting for a renewal in progress, whose result must not be lost."""
         if self._renewing is not None:
             await asyncio.wait((self._renewing,))
         if self._keeping is not None:
@@ -142,13 +141,13 @@ class AccessTokens:
         await self._http.close()
 
     async def _renewed(self, refused: str) -> AccessGrant:
-        """Wait for the one renewal that is in progress, or begin one."""
+        """Wait for the renewal in progress, or start one."""
         if self._failure is not None and time.monotonic() - self._failed_at < _FAILED_SECONDS:
             raise self._failure.with_traceback(None)
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.get_running_loop().create_task(self._renew(refused))
             self._renewing.add_done_callback(_look_at)
-        return await asyncio.shield(self._renewing)  # it goes on for the others if this caller leaves
+        return await asyncio.shield(self._renewing)  # continues for others if this caller is cancelled
 
     async def _renew(self, refused: str) -> AccessGrant:
         try:
@@ -158,7 +157,7 @@ class AccessTokens:
                 grant = await self._ask({"grant_type": "client_credentials"})
         except TollkeeperError as error:
             self._failure, self._failed_at = error, time.monotonic()
-            self._endpoint = None  # its metadata may say something else by now
+            self._endpoint = None  # its metadata may have changed
             _log.warning("no access token for an MCP server", extra={"server": self._spec.id, "reason": error.message})
             raise
         self._failure, self._grant = None, grant
@@ -166,7 +165,7 @@ class AccessTokens:
         self.values = tuple(filter(None, (*own, grant.access_token, grant.refresh_token, *self.values[-4:])))
         return grant
 
-    # With a refresh token, which all gateways share.
+    # With a refresh token, shared by all gateways.
 
     async def _shared(self, store: TokenStore, refused: str) -> AccessGrant:
         server = self._spec.id
@@ -200,7 +199,7 @@ class AccessTokens:
             await self._kept(store.keep, self._spec.id, grant)
             self._unkept = None
         except TollkeeperError as error:
-            # The token before may not work any more, so this one must not be lost.
+            # The previous refresh token may be invalid now, so this one must not be lost.
             _log.error("tokens not stored, tried again", extra={"server": self._spec.id, "reason": error.message})
             self._unkept = grant
             if self._keeping is None or self._keeping.done():
@@ -219,7 +218,7 @@ class AccessTokens:
                     self._unkept = None
 
     async def _kept(self, act: Callable[..., _Found], *arguments: Any) -> _Found:
-        """Use the store from a thread. Raises UpstreamError."""
+        """Call a method of the store in a thread. Raises UpstreamError."""
         try:
             return await asyncio.to_thread(act, *arguments)
         except ControlUnavailable as error:
@@ -230,7 +229,7 @@ class AccessTokens:
     # At the authorization server.
 
     async def _ask(self, form: dict[str, str]) -> AccessGrant:
-        """Return what a token request brings. Raises UpstreamError, NoMetadata."""
+        """Request a token and return it. Raises UpstreamError or NoMetadata."""
         now = time.monotonic()
         if self._endpoint is None or now > self._endpoint_until:
             self._endpoint = await find_token_endpoint(self._spec.url, self._oauth, self._http, self._hint)
@@ -285,7 +284,7 @@ class AccessTokens:
 
 
 def _seconds(given: object) -> float | None:
-    """Return a lifetime; `None` if none is stated. Some servers write the number as text."""
+    """Return a lifetime in seconds; `None` if none is stated. Some servers send the number as a string."""
     if isinstance(given, str) and given.isdigit() and len(given) <= 12:
         given = int(given)
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MAX_LIFETIME_SECONDS:
@@ -305,4 +304,4 @@ def _resolved(spec: McpServerSpec, name: str, resolve: Callable[[str], str]) -> 
 
 def _look_at(task: asyncio.Task[AccessGrant]) -> None:
     if not task.cancelled():
-        task.exception()  # nobody may be waiting any more
+        task.exception()  # marks it as retrieved, in case no caller waits any more

@@ -1,7 +1,7 @@
-"""A client of one MCP server over streamable HTTP, which finds out which revision the server speaks.
+"""A client of one MCP server over streamable HTTP, which detects the server's protocol revision.
 
-Redirects are not followed: the server's address is what the operator has stated. Legacy servers get a session for
-each caller, so that what one caller does in a stateful server is not another's.
+Redirects are not followed: only the operator decides the server's address. Legacy servers get a session per caller, so
+that callers of a stateful server are isolated from each other.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ _log = logging.getLogger(__name__)
 _CONNECT_SECONDS: Final = 5.0
 _HANDSHAKE_SECONDS: Final = 15.0
 _LIST_SECONDS: Final = 15.0
-_AFTER_ANSWER_SECONDS: Final = 0.25  # for a stream to end once its response has come
-_SMALL_BYTES: Final = 64 * 1024  # of replies to what is not a tool's call
+_AFTER_ANSWER_SECONDS: Final = 0.25  # how long a stream may continue after its response
+_SMALL_BYTES: Final = 64 * 1024  # maximum size of replies other than results of tool calls
 _MAX_SESSIONS: Final = 512
-_MAX_REFUSALS: Final = 16  # on their way at once: a server that asks for more gets no answer to the rest
+_MAX_REFUSALS: Final = 16  # answers to server requests in flight; further requests get no answer
 _MAX_PAGES: Final = 100
 _CLIENT: Final = {"name": "tollkeeper", "version": "1"}
-_MIN_SECRET: Final = 8  # characters; a shorter one is part of ordinary words
+_MIN_SECRET: Final = 8  # characters; shorter ones occur in ordinary words
 _METADATA: Final = re.compile(rb'\bresource_metadata="([\x21\x23-\x5b\x5d-\x7e]{1,1000})"', re.IGNORECASE)
 _EMPTY: Final[dict[str, Any]] = {}
 
@@ -69,11 +69,11 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
-_INTERNAL_ERROR: Final = RpcError(-32603)  # as JSON-RPC 2.0 numbers it
+_INTERNAL_ERROR: Final = RpcError(-32603)  # the code of JSON-RPC 2.0
 
 
 class McpFailure(UpstreamError):
-    """The server answered with a JSON-RPC error: the tool did not run, or it says that it failed."""
+    """The server returned a JSON-RPC error: the tool did not run, or failed."""
 
     code = "mcp_server_error"
 
@@ -84,15 +84,15 @@ class McpFailure(UpstreamError):
 
 
 class _SessionLost(Exception):
-    """The server does not know the session any more: it is opened again."""
+    """The server does not know the session any more; a new one must be opened."""
 
 
 class _OtherEra(Exception):
-    """The server answered as one of another revision than it was taken for."""
+    """The server's answer shows that it speaks another revision than assumed."""
 
 
 class _TokenRefused(Exception):
-    """The server answered with status 401 to an access token, or to a request without one."""
+    """The server answered 401 to an access token, or to a request without one."""
 
     def __init__(self, token: str, challenge: bytes) -> None:
         super().__init__()
@@ -101,18 +101,18 @@ class _TokenRefused(Exception):
 
 
 class Sent(msgspec.Struct):
-    """What is to be sent with one request beside its parameters."""
+    """Options of one request besides its parameters."""
 
-    caller: str = ""  # whose session it goes into
+    caller: str = ""  # whose session is used
     name: str = ""  # for the Mcp-Name header
     headers: tuple[tuple[str, str], ...] = ()  # Mcp-Param-*
-    trace: str = ""  # lines
-    capabilities: Any = None  # of the client, as it states them
+    trace: str = ""  # header lines
+    capabilities: Any = None  # the client's own
     on_notification: Callable[[str, bytes], None] | None = None
 
 
 class _Session:
-    """A legacy session: opened once, by the one that needs it first."""
+    """A legacy session, opened by the first call that needs it."""
 
     __slots__ = ("id", "is_open", "lock", "version")
 
@@ -124,7 +124,7 @@ class _Session:
 
 
 class McpClient:
-    """Calls one server. Not for use from several event loops."""
+    """Client of one server, for use on one event loop."""
 
     def __init__(
         self,
@@ -133,10 +133,10 @@ class McpClient:
         tools_socket: str = "",
         token_store: TokenStore | None = None,
     ) -> None:
-        """`tools_socket` is where a tool host listens, which starts servers whose url begins with `stdio:`.
+        """`tools_socket` is the socket of a tool host, which starts servers whose url begins with `stdio:`.
 
-        `token_store` keeps what OAuth's refresh grants bring. Raises ConfigurationError if the address, a header or a
-        credential cannot be used.
+        `token_store` stores tokens of OAuth refresh grants. Raises ConfigurationError if the address, a header or a
+        credential is invalid.
         """
         self.spec = spec
         url = f"http://tools/{spec.url.removeprefix(STDIO)}" if spec.is_stdio else spec.url
@@ -160,16 +160,18 @@ class McpClient:
 
     @property
     def is_modern(self) -> bool | None:
-        """Return whether the server speaks 2026-07-28; `None` as long as nobody has asked it."""
+        """Return whether the server speaks 2026-07-28; `None` before the first request."""
         return self._is_modern
 
     @property
     def is_full(self) -> bool:
-        """Return whether as many calls are under way as the server may have."""
+        """Return whether the maximum number of calls is in progress."""
         return self._room.locked()
 
     async def list_tools(self) -> tuple[list[ToolDefinition], list[str]]:
-        """Return the usable tools in the server's order, and why others are left out. Raises UpstreamError."""
+        """Return the usable tools in the server's order, and the reasons why others are left out. Raises
+        UpstreamError.
+        """
         found: dict[str, ToolDefinition] = {}
         faults: list[str] = []
         cursor, size = "", 0
@@ -196,7 +198,7 @@ class McpClient:
     async def call(
         self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, timeout_seconds: float
     ) -> bytes:
-        """Return the result of a request as JSON. Raises UpstreamError; a cancelled wait closes the connection."""
+        """Return the result of a request as JSON. Raises UpstreamError; cancelling the wait closes the connection."""
         if self._room.locked():
             raise UpstreamOverloaded(
                 f"the MCP server {self.spec.id!r} has {self.spec.max_concurrent} calls in progress, its maximum "
@@ -210,7 +212,7 @@ class McpClient:
         return result
 
     async def close(self) -> None:
-        """Close every connection to the server."""
+        """Close all connections to the server."""
         await self._credentials.close()
         for task in self._refusals:
             task.cancel()
@@ -221,7 +223,9 @@ class McpClient:
 
     @property
     def fault(self) -> str:
-        """Return why what a credential file holds now is not in use, or why there is no access token; else empty."""
+        """Return why changed credentials are not in use, or why there is no access token; empty if there is
+        no problem.
+        """
         return self._credentials.fault or ("" if self._tokens is None else self._tokens.fault)
 
     async def _request(
@@ -255,7 +259,7 @@ class McpClient:
                 f"the MCP server {self.spec.id!r} did not answer within {timeout_seconds:g} s"
             ) from None
 
-    # Which revision it speaks.
+    # Detection of the revision.
 
     async def _probe(self) -> None:
         async with self._probing:
@@ -383,7 +387,7 @@ class McpClient:
                 raise
         except asyncio.CancelledError:
             if reply.answer is None or not deadline.is_expired:
-                raise  # the client has left, or the time is over
+                raise  # the caller was cancelled, or the time limit passed
         if self._tokens is not None:
             if reply.status == 401:
                 raise _TokenRefused(token, reply.challenge)
@@ -391,7 +395,7 @@ class McpClient:
         return reply, reply.conclude()
 
     def _without_secrets(self, message: bytes) -> bytes:
-        """Return a message without the gateway's credentials: a server that echoes its requests tells no caller."""
+        """Return a message without the gateway's credentials, which a server might echo to callers."""
         known = self._credentials.secrets if self._tokens is None else self._credentials.secrets + self._tokens.values
         for secret in known:
             if len(secret) >= _MIN_SECRET and (found := secret.encode()) in message:
@@ -433,7 +437,7 @@ class McpClient:
         await exchange.finished()
 
     def _refuse(self, id: int | str, method: str, session: _Session | None) -> None:
-        """Answer what a server asks of its client: the gateway is not a user and no model, and says so."""
+        """Answer a request that a server makes of its client: only `ping` is supported."""
         if session is None or len(self._refusals) >= _MAX_REFUSALS:
             return
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": id}
@@ -503,7 +507,7 @@ def _access_tokens(
 
 
 def _metadata_address(challenge: bytes) -> str:
-    """Return the address of the metadata that a refusal names (RFC 9728, section 5.1); empty if it names none."""
+    """Return the URL of the metadata in a WWW-Authenticate header (RFC 9728, section 5.1); empty if there is none."""
     found = _METADATA.search(challenge)
     return found.group(1).decode("ascii") if found is not None else ""
 

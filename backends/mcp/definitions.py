@@ -1,4 +1,4 @@
-"""Tool definitions as an MCP server states them: read, checked and bounded, the unusable ones left out."""
+"""Parses and checks the tool definitions of an MCP server; unusable ones are left out."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import msgspec
 MAX_TOOLS: Final = 1000  # per server
 MAX_DEFINITION_BYTES: Final = 64 * 1024
 FINGERPRINT_LENGTH: Final = 32  # hexadecimal digits
-MAX_LIST_BYTES: Final = 8 * 1024 * 1024  # of all definitions of one server together, as they come
+MAX_LIST_BYTES: Final = 8 * 1024 * 1024  # of all definitions of one server together
 _MAX_DEPTH: Final = 32
 _MAX_NAME: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -19,24 +19,25 @@ _HEADER_KINDS: Final = ("string", "integer", "boolean")
 _ANNOTATION: Final = "x-mcp-header"
 
 _encode: Final = msgspec.json.Encoder().encode
-_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode  # the same for any order of fields
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode  # independent of the order of fields
 
 
 class ToolDefinition(msgspec.Struct, frozen=True):
-    """One tool. `fields` is the definition without its name, `encoded` all of it as JSON. `headers` are the arguments
-    that a header repeats. `fingerprint` is another one whenever anything of the definition is.
+    """One tool. `fields` is the definition without its name, `encoded` all of it as JSON.
+
+    `headers` are the arguments that are also sent as headers. `fingerprint` changes with any part of the definition.
     """
 
     name: str
     fields: dict[str, Any]
     headers: tuple[tuple[str, tuple[str, ...]], ...] = ()  # header name, path of property names
-    output: dict[str, Any] | None = None  # the schema that its structured results promise to follow
+    output: dict[str, Any] | None = None  # the schema of its structured results
     encoded: bytes = b"{}"
     fingerprint: str = ""
 
 
 class UnusableTool(Exception):
-    """Why a definition is left out."""
+    """A definition that is left out, with the reason."""
 
 
 def is_tool_word(name: str) -> bool:
@@ -45,7 +46,7 @@ def is_tool_word(name: str) -> bool:
 
 
 def read_definition(given: object) -> ToolDefinition:
-    """Return a tool as a server defines it. Raise UnusableTool if a client could not work with it."""
+    """Return the tool of a server's definition. Raises UnusableTool if clients could not use it."""
     if not isinstance(given, dict):
         raise UnusableTool("it is not an object")
     name = given.get("name")
@@ -71,9 +72,9 @@ def read_definition(given: object) -> ToolDefinition:
 
 
 def broken_promise(definition: ToolDefinition, result: dict[str, Any]) -> str:
-    """Return how a result breaks the tool's output schema, empty if it does not as far as its first level shows.
+    """Return how a result violates the tool's output schema; empty if its first level does not.
 
-    Deeper levels are not judged: a schema is the server's, and judging all of it may take unbounded time.
+    Deeper levels are not checked: the schema is the server's, and a full check may take unbounded time.
     """
     schema = definition.output
     if schema is None or result.get("isError") is True or result.get("resultType") == "input_required":
@@ -87,7 +88,7 @@ def broken_promise(definition: ToolDefinition, result: dict[str, Any]) -> str:
 
 
 def _broken_within(content: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return which field of a content is missing or of another type; empty if none is."""
+    """Return which field is missing or has the wrong type; empty if none."""
     required = schema.get("required")
     names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
     missing = [name for name in names if name not in content]
@@ -115,7 +116,7 @@ def _check_schema(part: object, depth: int) -> None:
 
 
 def _mirrored(schema: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the arguments that a header repeats. Raise UnusableTool on an annotation that the protocol forbids."""
+    """Yield the arguments that are sent as headers. Raises UnusableTool if an annotation violates the protocol."""
     seen: set[str] = set()
     reachable = 0
     for name, path, said in _reachable(schema, ()):
@@ -144,7 +145,7 @@ def _reachable(
 
 
 def _annotations_in(part: object, *, is_names: bool = False) -> int:
-    """Count annotations. Below `properties` keys are names of properties, of which one may be spelt the same."""
+    """Count annotations. Keys below `properties` are property names, one of which may be spelt like an annotation."""
     if isinstance(part, list):
         return sum(_annotations_in(value) for value in part)
     if not isinstance(part, dict):
@@ -156,7 +157,7 @@ def _annotations_in(part: object, *, is_names: bool = False) -> int:
 
 
 def _is_of(value: object, kind: object) -> bool:
-    """Return whether a value is of a schema's type; true if the schema names none, or one that is not known here."""
+    """Return whether a value has a schema's type; true if the schema has no type or an unknown one."""
     if isinstance(kind, list):
         return any(_is_of(value, one) for one in kind)
     if kind == "integer":

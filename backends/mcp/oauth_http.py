@@ -1,7 +1,7 @@
-"""Small JSON documents of authorization servers over HTTP: bounded in time and size, not redirected, not led inwards.
+"""Fetches JSON documents of authorization servers over HTTP: bounded in time and size, without redirects.
 
-An address that the operator has stated is called wherever it leads, as a server's url is. One that a document names is
-called if it is https and public: a server that lies must not make the gateway call what only the gateway can reach.
+URLs that the operator configured are always called. URLs from a document are called only if they are https and public:
+a malicious server must not make the gateway call internal addresses.
 """
 
 import asyncio
@@ -26,20 +26,22 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class OAuthHttp:
-    """Fetches documents for one MCP server. `stated` are URLs that the operator wrote."""
+    """Fetches documents for one MCP server. `stated` are the URLs that the operator configured."""
 
     def __init__(self, stated: tuple[str, ...], tls: ssl.SSLContext | None) -> None:
-        """`tls` is what the server's own connections use, if its settings name files; else public authorities hold."""
+        """`tls` is the context of the server's own connections, if its settings name files; otherwise public CAs are
+        used.
+        """
         self._stated = frozenset(_origin(url) for url in stated if url)
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
 
     async def get(self, url: str) -> tuple[int, dict[str, Any]]:
-        """Return the status and the members of a document, none if it is no JSON object. Raises UpstreamError."""
+        """Return the status and the fields of a document (empty if it is not a JSON object). Raises UpstreamError."""
         return await self._fetch("GET", url, None, {})
 
     async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-        """Post a form and return the same. Raises UpstreamError."""
+        """Post a form; return status and fields like `get`. Raises UpstreamError."""
         return await self._fetch("POST", url, form, headers)
 
     async def close(self) -> None:
@@ -48,13 +50,13 @@ class OAuthHttp:
             await self._client.aclose()
 
     def _opened(self) -> httpx.AsyncClient:
-        # Nothing is kept open: connections are pooled by address, and two servers of one address are not one server.
+        # No keep-alive: connections are pooled by address, which different servers may share.
         # trust_env: a proxy from the environment would see the secrets.
         return httpx.AsyncClient(
             verify=self._tls or trusted_authorities(),
             follow_redirects=False,
             trust_env=False,
-            timeout=None,  # `RunningTimeout` counts: this would also count the time in which this process is held up
+            timeout=None,  # `RunningTimeout` is used instead, which excludes time in which this process did not run
             limits=httpx.Limits(max_keepalive_connections=0),
         )
 
@@ -101,7 +103,7 @@ class OAuthHttp:
                     "set issuer or token_url"
                 )
             address = await reachable_address(named.host, named.port or 443, ())
-            # The address that was checked is the one that is called; the certificate is held against the name.
+            # Call the address that was checked, and verify the certificate against the name.
             target, extensions = named.copy_with(host=address), {"sni_hostname": named.host}
         own = {"accept": "application/json", "accept-encoding": "identity", "host": named.netloc.decode()}
         return client.build_request(method, target, data=form, headers={**own, **headers}, extensions=extensions)
@@ -111,7 +113,7 @@ class OAuthHttp:
         reply = await self._client.send(request, stream=True)
         try:
             read = bytearray()
-            async for piece in reply.aiter_raw():  # as it came: what is packed could unpack to any size
+            async for piece in reply.aiter_raw():  # not decompressed, which could yield any size
                 read += piece
                 if len(read) > _MAX_BYTES:
                     raise UpstreamBroken(f"{str(request.url)[:_MAX_SHOWN]!r} is longer than {_MAX_BYTES} bytes")
@@ -126,7 +128,7 @@ def is_same_origin(url: str, other: str) -> bool:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port; ones that no other URL has if it is none."""
+    """Return scheme, host and port; for an invalid URL, values that equal no other URL's."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,4 +1,4 @@
-"""One reply of an MCP server as it arrives: whole JSON or a stream of events, bounded in bytes and in messages."""
+"""Receives one reply of an MCP server: whole JSON or a stream of events, bounded in bytes and messages."""
 
 import contextlib
 from collections.abc import Callable
@@ -19,10 +19,10 @@ _decode: Final = msgspec.json.Decoder(RpcMessage).decode
 
 
 class McpReply:
-    """Accepts one reply. `answer` is the response to the request `id`, once it is there.
+    """Receives one reply. `answer` is the response to the request `id`, once it has arrived.
 
-    `on_notification` is given each notification as it came, `on_request` the id and method of each request that the
-    server makes of its client, `on_answer` is called when the response is complete.
+    `on_notification` is called with each notification, `on_request` with the id and method of each request that the
+    server makes of its client, `on_answer` when the response is complete.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class McpReply:
         on_answer: Callable[[], None] | None = None,
         scrub: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """`scrub` returns a message without what no client may see."""
+        """`scrub` returns a message without secrets that clients must not see."""
         self.status = 0
-        self.challenge = b""  # of a refusal
+        self.challenge = b""  # the WWW-Authenticate header
         self.session = ""
         self.answer: RpcMessage | None = None
         self.is_overlong = False
@@ -59,7 +59,7 @@ class McpReply:
     # Receiver
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Receive the head. Raises UpstreamBroken on a body that cannot be read, or is too long by its own account."""
+        """Process the head. Raises UpstreamBroken if the body is compressed or its stated length exceeds the limit."""
         self.status = status
         self.challenge = headers.get(b"www-authenticate", b"")
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -79,7 +79,7 @@ class McpReply:
             self._refuse()
 
     def on_body(self, data: bytes) -> None:
-        """Receive a piece. Raises UpstreamBroken if there is too much of it."""
+        """Process a piece of the body. Raises UpstreamBroken if it exceeds the limit."""
         self._size += len(data)
         if self._size > self._limit:
             self._refuse()
@@ -91,7 +91,7 @@ class McpReply:
     # The client's side
 
     def conclude(self) -> RpcMessage | None:
-        """Return the response, once the reply has ended; `None` if there is none that can be read."""
+        """Return the response after the end of the reply; `None` if there is no readable one."""
         if self.answer is None and self._is_json and not self._is_stream:
             with contextlib.suppress(msgspec.MsgspecError, RecursionError):
                 message = self._read(b"".join(self._parts))
@@ -149,5 +149,5 @@ class McpReply:
 
 
 def too_large(limit: int) -> TollkeeperError:
-    """Return the error of a result above its bound."""
+    """Return the error for a result above its size limit."""
     return UpstreamBroken(f"the result has more than {limit} bytes, the bound of this tool", code=TOO_LARGE)

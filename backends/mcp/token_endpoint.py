@@ -1,4 +1,4 @@
-"""Where an MCP server's access tokens come from: stated, or found by the metadata of RFC 9728 and RFC 8414."""
+"""Finds the token endpoint for an MCP server: configured, or by the metadata of RFC 9728 and RFC 8414."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -18,7 +18,7 @@ ClientMethod = Literal["client_secret_basic", "client_secret_post"]
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """A token endpoint, how a client with a secret proves itself there, and the resource that tokens are for."""
+    """A token endpoint, its client authentication method, and the resource that tokens are for."""
 
     url: str
     method: ClientMethod
@@ -26,13 +26,15 @@ class TokenEndpoint:
 
 
 class NoMetadata(Exception):
-    """The server's metadata are at neither of the well-known places: its refusal of a request may say where."""
+    """The server has no metadata at the well-known URLs. The response to an unauthenticated request may
+    name their URL.
+    """
 
 
 async def find_token_endpoint(server_url: str, oauth: OAuthSpec, http: OAuthHttp, hint: str = "") -> TokenEndpoint:
-    """Return the endpoint of a server's authorization server.
+    """Return the token endpoint of a server's authorization server.
 
-    `hint` is the address of the metadata that the server's refusal named, if it did. Raises NoMetadata, UpstreamError.
+    `hint` is the metadata's URL from the server's refusal, if any. Raises NoMetadata or UpstreamError.
     """
     resource = oauth.resource or server_url
     if oauth.token_url:
@@ -96,7 +98,7 @@ def _metadata_urls(issuer: str) -> list[str]:
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether a resource is the server, or a path above it at the same origin."""
+    """Return whether a resource is the server's URL, or a path above it at the same origin."""
     if not is_same_origin(resource, server_url):
         return False
     above, own = urlsplit(resource).path.rstrip("/"), urlsplit(server_url).path.rstrip("/")

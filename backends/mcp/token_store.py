@@ -1,4 +1,4 @@
-"""Where gateways keep the tokens of refresh grants: sealed, and changed by one gateway at a time."""
+"""Stores the tokens of refresh grants for all gateways: encrypted, and changed by one gateway at a time."""
 
 import fcntl
 import logging
@@ -20,22 +20,24 @@ decode_grant: Final = msgspec.json.Decoder(AccessGrant).decode
 
 
 class TokenStore(Protocol):
-    """Calls block; they come from threads. All raise ControlUnavailable or ConfigurationError."""
+    """Store of refresh grants. Methods block and are called from threads. All raise ControlUnavailable or
+    ConfigurationError.
+    """
 
     def claim(self, server: str) -> object | None:
-        """Return the right to renew a server's tokens for half a minute; `None` if another process has it."""
+        """Return a claim to renew a server's tokens, valid for 30 s; `None` if another process has it."""
         ...
 
     def read(self, server: str) -> AccessGrant | None:
-        """Return what was kept last; `None` if there is nothing that can be read."""
+        """Return the stored tokens; `None` if there are none or they cannot be read."""
         ...
 
     def keep(self, server: str, grant: AccessGrant) -> None:
-        """Keep tokens in place of those before: on disk when it returns."""
+        """Replace the stored tokens. They are on disk on return."""
         ...
 
     def give_back(self, claim: Any) -> None:
-        """End a claim."""
+        """Release a claim."""
         ...
 
     def close(self) -> None:
@@ -44,13 +46,13 @@ class TokenStore(Protocol):
 
 
 class FileTokenStore:
-    """Tokens among the secret files of a gateway without a control database, for all its workers."""
+    """Token store in the secret files of a gateway without a control database, shared by its workers."""
 
     def __init__(self, secrets: SecretFiles) -> None:
         self._secrets = secrets
 
     def claim(self, server: str) -> int | None:
-        """Return the descriptor of a locked file; the lock ends with the process."""
+        """Lock the server's file and return its descriptor; `None` if it is locked. The lock ends with the process."""
         path = self._secrets.directory / f".{_NAME}{server}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,12 +70,12 @@ class FileTokenStore:
         return descriptor
 
     def read(self, server: str) -> AccessGrant | None:
-        """Return what the file holds."""
+        """Return the tokens in the file."""
         sealed = self._secrets.get(f"{_NAME}{server}")
         return None if sealed is None else opened_grant(sealed, self._sealer(), server)
 
     def keep(self, server: str, grant: AccessGrant) -> None:
-        """Replace the file."""
+        """Replace the tokens in the file."""
         self._secrets.replace(f"{_NAME}{server}", self._sealer().seal(encode_grant(grant).decode()))
 
     def give_back(self, claim: Any) -> None:
@@ -81,7 +83,7 @@ class FileTokenStore:
         os.close(claim)
 
     def close(self) -> None:
-        """Do nothing: no file is open between two calls."""
+        """Do nothing: no file stays open between calls."""
 
     def _sealer(self) -> Any:
         from backends.control.sealer import Sealer  # here: most gateways have no such tokens, and need no cryptography
@@ -90,7 +92,7 @@ class FileTokenStore:
 
 
 def opened_grant(sealed: str, sealer: Any, server: str) -> AccessGrant | None:
-    """Return sealed tokens; `None` if they cannot be opened, so that the configured refresh token is used again."""
+    """Decrypt and return tokens; `None` if that fails, so that the configured refresh token is used again."""
     try:
         return decode_grant(sealer.open(sealed).encode())
     except (ConfigurationError, msgspec.MsgspecError):

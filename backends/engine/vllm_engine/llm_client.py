@@ -1,6 +1,6 @@
 """The engine's interface to vLLM, small enough to be replayed from a recording.
 
-The shapes are those of vLLM's own objects (vllm/outputs.py, vllm/lora/request.py, 0.25.1), as far as they are used.
+Field names and types are those of vLLM's objects (vllm/outputs.py, vllm/lora/request.py, 0.25.1).
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -37,7 +37,7 @@ class LlmChoice(Protocol):
 
 
 class LlmTimes(Protocol):
-    """When what happened, in seconds of the monotonic clock of the process that schedules; 0.0: not yet."""
+    """Times of a request's events, in seconds of the scheduler process's monotonic clock; 0.0: not yet."""
 
     @property
     def scheduled_ts(self) -> float: ...
@@ -50,7 +50,7 @@ class LlmTimes(Protocol):
 
 
 class LlmOutput(Protocol):
-    """What a step added to one request. The prompt is as vLLM computes it: an image is as many ids as it has tokens."""
+    """What a step added to one request. In `prompt_token_ids` an image takes as many ids as it has tokens."""
 
     @property
     def prompt_token_ids(self) -> Sequence[int] | None: ...
@@ -73,7 +73,7 @@ class LlmOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LlmVector:
-    """The end of an embedding: float32, little-endian."""
+    """The result of an embedding: float32, little-endian."""
 
     vector: bytes
     dimensions: int
@@ -81,7 +81,7 @@ class LlmVector:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA adapter as vLLM knows it: numbers begin at 1 and are never used twice."""
+    """A LoRA adapter as vLLM knows it. Numbers begin at 1 and are never reused."""
 
     name: str
     number: int
@@ -90,7 +90,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class LlmPrompt:
-    """What to compute: ids, and images where their placeholders are among them."""
+    """A prompt: token ids, and the images for the placeholders among them."""
 
     token_ids: list[int]
     cache_salt: str = ""
@@ -99,9 +99,11 @@ class LlmPrompt:
 
 @dataclass(frozen=True, slots=True)
 class LlmRequest:
-    """A generation. `sampling` holds vLLM's own names; `constraint` the one field of its structured outputs, if any.
+    """A generation. `sampling` has vLLM's field names; `constraint` is at most one field of its structured outputs.
 
-    `is_past_reasoning`: the constraint holds from the first token on; `None` leaves it to vLLM's reasoning parser.
+    `is_past_reasoning`: `True` if the constraint applies from the first token on; `None` leaves that to vLLM's
+    reasoning
+    parser.
     """
 
     name: str
@@ -133,7 +135,7 @@ Sink = Callable[[LlmOutput | LlmVector | BaseException], None]
 
 
 class LlmClient(Protocol):
-    """One vLLM engine and the event loop it lives on. Used by one thread, but for `wake`."""
+    """One vLLM engine and its event loop. Used by one thread, except `wake`."""
 
     facts: LlmFacts
     can_sleep: bool
@@ -151,16 +153,16 @@ class LlmClient(Protocol):
         """
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
-        """Run the loop until something is to be told."""
+        """Run the loop until `has_news` returns true."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end; outputs that arrive meanwhile go to their sinks."""
+        """Run a coroutine to its end and return its result; outputs that arrive meanwhile go to their sinks."""
 
     def wake(self) -> None:
-        """Make `run_until` check again. From any thread."""
+        """Make `run_until` check again. May be called from any thread."""
 
     def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at a time; return what cancels it."""
+        """Call `callback` at a monotonic time in nanoseconds; return a function that cancels it."""
 
     @property
     def is_dead(self) -> bool:
@@ -170,16 +172,16 @@ class LlmClient(Protocol):
         """Load an adapter. Raises ValueError or RuntimeError with vLLM's reason."""
 
     async def remove_adapter(self, adapter: Adapter) -> None:
-        """Drop an adapter."""
+        """Unload an adapter."""
 
     async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
+        """Empty the prefix cache."""
 
     async def sleep(self, level: int) -> None:
-        """Release the GPU's memory: 1 keeps the weights in host memory, 2 drops them if they can be read again."""
+        """Release the GPU's memory. Level 1 keeps the weights in host memory, 2 discards them."""
 
     async def wake_up(self) -> None:
-        """Accept the memory again; weights that were dropped are read from disk."""
+        """Allocate the GPU's memory again; weights that were discarded are read from disk."""
 
     def close(self) -> None:
         """End vLLM's processes."""

@@ -1,7 +1,7 @@
-"""Whether a model fits its GPUs, reckoned before anything is loaded, and the sum shown if it does not. Pure.
+"""Estimates whether a model fits its GPUs before anything is loaded. Pure.
 
-Reckoned are what a model cannot do without: its weights, and the keys and values of one context. Activations and CUDA
-graphs come on top, so what passes here may still fail at vLLM's own measurement; what fails here cannot work.
+The estimate has only what a model cannot do without: its weights, and the keys and values of one context. Activations
+and CUDA graphs come on top, so a model that passes may still fail vLLM's own measurement; one that fails cannot run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _BITS: Final = {"float32": 32, "float": 32, "float16": 16, "half": 16, "bfloat16
 
 @dataclass(frozen=True, slots=True)
 class GpuRoom:
-    """One GPU's memory in bytes, how it is called in messages, and by which id its driver knows it."""
+    """One GPU's memory in bytes, its name for messages, and its driver's id (`uuid`)."""
 
     name: str
     total_bytes: int
@@ -40,17 +40,19 @@ class MemoryNeeds:
 
     @property
     def bytes_each(self) -> int:
-        """Return what each GPU must have at least, rounded up."""
+        """Return the minimum number of bytes per GPU, rounded up."""
         return -(-(self.weights_bytes + self.kv_bytes) // self.ranks)
 
 
 def dtype_bytes(name: str, default: int = 2) -> int:
-    """Return the bytes of one number of a type by vLLM's name of it; 2 where the name leaves it to the model."""
+    """Return the bytes of one number of a type by vLLM's name of it; `default` if the name is unknown ("auto")."""
     return _BITS.get(name.removeprefix("torch."), default * 8) // 8
 
 
 def parameter_count(config: Mapping[str, object]) -> int | None:
-    """Count the parameters of a model of Llama's shape from its configuration; `None` if it has another shape."""
+    """Count the parameters of a model with Llama's architecture from its configuration; `None` for other
+    architectures.
+    """
     sizes = _sizes(config)
     if sizes is None or config.get("num_experts") or config.get("num_local_experts"):
         return None
@@ -65,9 +67,10 @@ def parameter_count(config: Mapping[str, object]) -> int | None:
 
 
 def kv_bytes_per_token(config: Mapping[str, object], number_bytes: int) -> int | None:
-    """Return the bytes of one token's keys and values in all layers; `None` if the configuration does not tell.
+    """Return the bytes of one token's keys and values in all layers; `None` if the configuration does not determine
+    them.
 
-    Latent attention (`kv_lora_rank`) and sliding windows need less: they are left out of the check.
+    Models with latent attention (`kv_lora_rank`) or sliding windows need less, and also give `None`.
     """
     sizes = _sizes(config)
     if sizes is None or config.get("kv_lora_rank") or config.get("sliding_window") or config.get("layer_types"):
@@ -77,7 +80,9 @@ def kv_bytes_per_token(config: Mapping[str, object], number_bytes: int) -> int |
 
 
 def check_room(model: str, needs: MemoryNeeds, gpus: Sequence[GpuRoom], utilization: float) -> None:
-    """Raise ConfigurationError, with the sum, where a model cannot fit. `utilization` is vLLM's share of each GPU."""
+    """Raise ConfigurationError, with the calculation, if a model cannot fit. `utilization` is vLLM's share
+    of each GPU.
+    """
     if len(gpus) < needs.ranks:
         raise ConfigurationError(
             f"model {model!r} is to be spread over {needs.ranks} GPUs (tensor times pipeline parallel size), and this "

@@ -1,4 +1,4 @@
-"""A model's directory as its host describes it to gateways: tokenizer, template, end tokens, hashes. Loads nothing."""
+"""Reads a model's directory for its description to gateways: tokenizer, template, end tokens, hashes. Loads nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,14 @@ _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 
 @dataclass(frozen=True, slots=True)
 class VllmModelCard(ModelCard):
-    """What a directory says of a model that vLLM is to load, in whichever way."""
+    """Description of a model directory that vLLM is to load."""
 
     def weights_hash(self, settings: str) -> str:
-        """Hash the weight files, names and contents, as every engine of ours does. Reads them all, which takes a while.
+        """Return the SHA-256 of the weight files' names and contents, as for other engines. Reads all files, which is
+        slow.
 
-        Where `settings` (how vLLM was told to load them) is not empty it counts too: quantized while loading, or made
-        up, they are other weights.
+        `settings` (how vLLM is to load them) is included if not empty: quantization or dummy weights change what is
+        served.
         """
         digest = hash_of_files(sorted(found for pattern in _WEIGHTS for found in self.path.glob(pattern)))
         digest.update(settings.encode())
@@ -33,7 +34,7 @@ class VllmModelCard(ModelCard):
 
 
 def read_model_card(path: Path, chat_template: Path | None = None) -> VllmModelCard:
-    """Read a directory; `chat_template` is a file that goes before the model's own. Raises ConfigurationError."""
+    """Read a model directory; `chat_template` is a file that replaces the model's own. Raises ConfigurationError."""
     if not path.is_dir():
         raise ConfigurationError(f"{path} is not a model: there is no such directory")
     config = read_json(path / "config.json")

@@ -1,4 +1,4 @@
-"""A request's sampling in vLLM's words. Pure: what is wrong with it has been refused before."""
+"""Translates a request's sampling parameters and grammar to vLLM's. Pure; sampling values have been checked before."""
 
 import json
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from backends.engine.grammar_size import check_size
 from contracts.engine.wire import Grammar, Sampling, Submit
 from contracts.errors import InvalidRequest
 
-# vLLM checks a grammar on the loop that all answers pass, in a time that grows with its square: 50 kB take 40 ms there.
+# vLLM checks a grammar on its event loop, in a time that grows with the square of its size: 40 ms for 50 kB.
 MAX_GRAMMAR_BYTES: Final = 1 << 16
 _GREEDY_BELOW: Final = 1e-5  # vLLM's own bound
 
 
 def sampling_fields(submit: Submit, context_tokens: int) -> dict[str, object]:
-    """Return the fields of vLLM's SamplingParams. What another replica has generated counts as generated.
+    """Return the fields of vLLM's SamplingParams. Tokens that another replica has already generated count as generated.
 
-    Text is made by the host, from token ids, as for every engine of ours; so stop strings are not vLLM's to find.
+    Stop strings are left out: the host turns token ids into text and finds them there.
     """
     sampling: Sampling = submit.sampling
     given = len(submit.generated_ids)
@@ -39,7 +39,7 @@ def sampling_fields(submit: Submit, context_tokens: int) -> dict[str, object]:
         "detokenize": False,
     }
     if sampling.n > 1 and sampling.temperature < _GREEDY_BELOW:
-        # vLLM refuses several greedy choices, which the wire does not: the likeliest of one token is greedy too.
+        # vLLM refuses several greedy choices, but the API allows them: sampling with top_k=1 is greedy too.
         fields |= {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0}
     if sampling.logit_bias:
         fields["logit_bias"] = dict(sampling.logit_bias)

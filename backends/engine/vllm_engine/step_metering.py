@@ -11,9 +11,9 @@ from contracts.recording.records import GpuShare, StepRecord
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the steps say of one request; `None` if they were not measured.
+    """One request's measured usage. `gpu` and `computed_tokens` are `None` if its steps were not measured.
 
-    `computed_tokens` is how far into its prompt and answer it was computed, prefix hits included.
+    `computed_tokens` is the number of prompt and answer tokens that were computed or found in the prefix cache.
     """
 
     gpu: GpuShare | None = None
@@ -26,25 +26,25 @@ class Account:
 class StepMetering(Protocol):
     """One engine's meter. Every call comes from the thread that steps the engine."""
 
-    engine_args: dict[str, object]  # what vLLM must be started with, by the names of its own arguments
+    engine_args: dict[str, object]  # arguments that vLLM must be started with, by its names
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
         """Record that loading, warming up or sleep begins, or with `None` that it ends."""
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether anything could run from now on."""
+        """Record that from `at_ns` on the engine has runnable requests, or none."""
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
-        """Expect a request in coming steps. Step records name it by `payer_id`, if stated."""
+        """Register a request. Step records name it by `payer_id`, if given."""
 
     def collect(self) -> None:
         """Read what vLLM's workers have written since the last call. Never blocks."""
 
     def is_settled(self, request_id: bytes) -> bool:
-        """Return whether every step of a request that ended is known."""
+        """Return whether every step of a request that ended has been recorded."""
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Return the account of a request that has ended; steps it is still in are accounted as overrun."""
+        """Return the account of a request that has ended; later steps of it count as overrun."""
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
         """Return the step records since the last call."""
@@ -53,7 +53,7 @@ class StepMetering(Protocol):
         """Return the meter's counters and gauges."""
 
     def close(self) -> None:
-        """Record what is left, and stop."""
+        """Record the remaining steps, and stop."""
 
 
 @dataclass(slots=True)
@@ -69,13 +69,13 @@ class NoMetering:
         """Record nothing."""
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
-        """Expect nothing."""
+        """Record nothing."""
 
     def collect(self) -> None:
-        """Read nothing."""
+        """Do nothing."""
 
     def is_settled(self, request_id: bytes) -> bool:
-        """Wait for nothing."""
+        """Return `True`."""
         return True
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
@@ -87,8 +87,8 @@ class NoMetering:
         return []
 
     def facts(self) -> Facts:
-        """Return the message that nothing is measured."""
+        """Return the fact that metering is off."""
         return {"metering": False}
 
     def close(self) -> None:
-        """Stop nothing."""
+        """Do nothing."""

@@ -1,4 +1,6 @@
-"""vLLM's own tool and reasoning parsers, where the operator names one: they read more models than ours do."""
+"""vLLM's own tool and reasoning parsers, used if the operator names one: they support more models than the built-in
+ones.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "str
 
 @dataclass(frozen=True, slots=True)
 class VllmForms:
-    """One model's. `special` are the texts of its special tokens, which some parsers look for."""
+    """One model's parsers. `special` are the texts of its special tokens, which some parsers look for."""
 
     parser: Any
     tokenizer: Any
@@ -34,7 +36,7 @@ class VllmForms:
 
     @classmethod
     def named(cls, client: Any, vocabulary: Vocabulary, *, tool_parser: str, reasoning_parser: str) -> "VllmForms":
-        """Find the parsers by vLLM's names of them. Raises ConfigurationError."""
+        """Find parsers by vLLM's names. Raises ConfigurationError if there is no such parser."""
         try:
             parser = ParserManager.get_parser(
                 tool_parser_name=tool_parser or None,
@@ -47,7 +49,7 @@ class VllmForms:
         return cls(parser, client.tokenizer, client.model_config, special, bool(reasoning_parser), bool(tool_parser))
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Return a request's form. Raises InvalidRequest."""
+        """Return how a request's answer is constrained and parsed. Raises InvalidRequest."""
         constraint = dict(grammar_fields(submit.grammar))
         if submit.tool_choice and (constraint or not self.has_tools):
             raise InvalidRequest(
@@ -74,7 +76,7 @@ class VllmForms:
         return AnswerForm(parser, frozenset() if adjusted.skip_special_tokens else self.special, constraint, is_past)
 
     def _request(self, submit: Submit) -> ChatCompletionRequest:
-        """Put what the parsers ask about into the form that they know. Raises InvalidRequest."""
+        """Return the ChatCompletionRequest that vLLM's parsers expect. Raises InvalidRequest."""
         fields: dict[str, Any] = {"model": submit.model, "messages": [{"role": "user", "content": ""}]}
         try:
             if submit.tools and self.has_tools:
@@ -89,7 +91,7 @@ class VllmForms:
 
 
 class _VllmParser:
-    """One choice's."""
+    """The parser of one choice."""
 
     def __init__(self, parser: Any, request: ChatCompletionRequest, prompt: list[int], *, counts: bool) -> None:
         self._parser = parser
@@ -100,7 +102,7 @@ class _VllmParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Return the number of tokens that came with reasoning only; `None` if reasoning is not looked for."""
+        """Return the number of tokens in steps that added only reasoning; `None` if reasoning is not parsed."""
         return self._reasoning
 
     def push(
@@ -112,7 +114,9 @@ class _VllmParser:
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add text and the tokens that are new; the last time, return all."""
+        """Parse new text and its tokens; return what they add to the answer. `is_last` also returns what is
+        buffered.
+        """
         delta = self._parser.parse_delta(text, list(token_ids), self._request, self._prompt, finished=is_last)
         if delta is None:
             return AnswerPiece()
@@ -125,7 +129,7 @@ class _VllmParser:
 
 
 def _nobody(index: int) -> ChoiceParser | None:
-    """Parse nothing."""
+    """Return no parser."""
     return None
 
 

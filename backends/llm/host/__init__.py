@@ -1,1 +1,1 @@
-"""Engine hosts of ours, reached over sockets."""
+"""Clients of engine and provider hosts, which are reached over sockets."""

@@ -1,4 +1,4 @@
-"""The address of an engine host: `unix:///path/to.sock`, or `tcp://host:port` with TLS beyond loopback."""
+"""The address of an engine host: `unix:///path/to.sock`, or `tcp://host:port`, with TLS beyond loopback."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 @dataclass(frozen=True, slots=True)
 class EngineAddress:
-    """A parsed URL: a socket's path, or a host and a port."""
+    """A parsed URL: the path of a socket, or host and port."""
 
     url: str
     path: str = ""
@@ -27,7 +27,7 @@ class EngineAddress:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Parse an engine host's URL. Raise ConfigurationError if it is invalid."""
+        """Parse an engine host's URL. Raises ConfigurationError if it is invalid."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -43,11 +43,11 @@ class EngineAddress:
 
     @property
     def name(self) -> str:
-        """Return a short name for people: the socket's without `engine-`, or host and port."""
+        """Return a short name for people: the socket's name without `engine-`, or host and port."""
         return PurePath(self.path).stem.removeprefix("engine-") if self.path else f"{self.host}:{self.port}"
 
     def require_safe(self, tls: ssl.SSLContext | None) -> None:
-        """Refuse to leave this machine without certificates. Raises ConfigurationError."""
+        """Raise ConfigurationError if the host is on another machine and there are no certificates."""
         if tls is None and not self.is_loopback:
             raise ConfigurationError(
                 f"the host at {self.url[:200]} is on another machine, which takes certificates of both sides: set "
@@ -56,16 +56,16 @@ class EngineAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether nothing said there leaves this machine."""
+        """Return whether the address is on this machine."""
         if self.path or self.host == "localhost":
             return True
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
-            return False  # a name: where it leads may change
+            return False  # a name, which may resolve to any address
 
     async def connect(self, make: Callable[[], ProtocolT], tls: ssl.SSLContext | None = None) -> ProtocolT:
-        """Connect, with TLS over TCP where a context is given. Raises OSError."""
+        """Connect and return the protocol; TCP uses TLS if a context is given. Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.path:
             return (await loop.create_unix_connection(make, self.path))[1]

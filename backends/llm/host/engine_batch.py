@@ -1,4 +1,4 @@
-"""Several prompts of one request at one engine host: generated side by side, answered and accounted for as one."""
+"""Runs several prompts of one request concurrently at one engine host, and joins their answers and accounts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,10 +22,10 @@ Generate = Callable[[ModelCall, Prompt, DeltaSink], Coroutine[Any, Any, Result]]
 
 
 async def generate_all(call: ModelCall, prompts: Sequence[Prompt], sink: DeltaSink, generate: Generate) -> Result:
-    """Have `generate` answer each prompt; the choices of the second follow those of the first, and so on.
+    """Call `generate` for each prompt concurrently. Choices are numbered in order of the prompts.
 
-    Where one fails, or the call is cancelled, the others are cancelled too and `sink` is given the account of all.
-    Raises what the first to fail raised.
+    If one fails or the call is cancelled, the others are cancelled and `sink` gets the account of all. Raises the first
+    error.
     """
     batch = _Batch(call, sink, len(prompts))
     tasks: list[asyncio.Task[Result]] = []
@@ -39,7 +39,7 @@ async def generate_all(call: ModelCall, prompts: Sequence[Prompt], sink: DeltaSi
         errors = [error for task in tasks if task.done() and (error := task.exception()) is not None]
         if errors:
             raise errors[0]
-    except BaseException:  # whatever it was, the others must not run on, and all of them are to be paid
+    except BaseException:  # in every case, stop the others, and account for all
         try:
             await _stop(tasks)
         finally:
@@ -49,14 +49,14 @@ async def generate_all(call: ModelCall, prompts: Sequence[Prompt], sink: DeltaSi
 
 
 async def _stop(tasks: Sequence["asyncio.Task[Result]"]) -> None:
-    """Cancel what runs and wait for it: a cancelled call still learns what it used."""
+    """Cancel the tasks and wait for them: cancelled calls still find out their usage."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
 
 
 class _Batch:
-    """What the parts of one call share."""
+    """State that the parts of one call share."""
 
     def __init__(self, call: ModelCall, sink: DeltaSink, prompts: int) -> None:
         self._call = call
@@ -69,7 +69,7 @@ class _Batch:
         sink.attach_flow(self._pause, self._resume)
 
     def part(self, place: int, first_choice: int) -> "_Part":
-        """Return where a prompt's answers go, and the call that asks for them."""
+        """Return the sink of one prompt, with its own call."""
         on_held = None if self._call.on_held is None else lambda *held: self._hold(place, *held)
         identifier = sibling_of(self._call.request_id, place)
         call = replace(
@@ -80,13 +80,13 @@ class _Batch:
         return part
 
     def attach(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Let a part be held back with the others."""
+        """Register a part's functions for pausing with the others."""
         self._flows.append((pause, resume))
         if self._is_paused:
             pause()
 
     def account(self, tasks: Sequence["asyncio.Task[Result]"]) -> Result:
-        """Return what all parts have used, those that did not come to their end too."""
+        """Return the usage of all parts, including those that did not finish."""
         results: list[Result] = []
         for part, task in zip(self._parts, tasks, strict=True):
             is_whole = task.done() and not task.cancelled() and task.exception() is None
@@ -112,7 +112,7 @@ class _Batch:
 
 
 class _Part:
-    """The sink of one prompt: its choices get their places among all."""
+    """The sink of one prompt, which renumbers its choices among those of all prompts."""
 
     def __init__(self, batch: _Batch, call: ModelCall, sink: DeltaSink, first_choice: int) -> None:
         self.call = call
@@ -132,11 +132,11 @@ class _Part:
         self._batch.attach(pause, resume)
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        pass  # what one prompt of several uses says nothing of the whole
+        pass  # the usage of one prompt is not that of the request
 
 
 def _together(results: Sequence[Result]) -> Result:
-    """Sum up. Where part of the usage is not known, the rest is an estimate of the whole."""
+    """Add up results. If a part's usage is unknown, the sum is an estimate."""
     usage = UNKNOWN_USAGE
     for result in results:
         usage = usage.plus(result.usage)

@@ -1,6 +1,6 @@
-"""The connection to one engine or provider host: made again whenever it breaks, shared by all targets of that host.
+"""The connection to one engine or provider host: reconnects when it breaks, shared by all targets of that host.
 
-Frames of requests go to their streams at once, inside `data_received`; everything else is small.
+Frames of requests are passed to their streams inside `data_received`; all other frames are rare.
 """
 
 import asyncio
@@ -57,10 +57,10 @@ _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 1.0
 _PING_SECONDS: Final = 1.0
 _TICK_SECONDS: Final = 0.5
-# A host that says nothing for this long after a ping is hung. Counted in ticks of this loop, not by the clock: the host
-# is not to blame for what holds up the gateway.
+# A host that sends nothing for this long after a ping is hung. Counted in ticks of this loop instead of by the clock,
+# so that a delay in the gateway does not count.
 _HUNG_SECONDS: Final = 3.0
-_HUNG_LOADING_SECONDS: Final = 30.0  # while no model serves yet: importing libraries can block the host for seconds
+_HUNG_LOADING_SECONDS: Final = 30.0  # while no model is ready: importing libraries can block the host for seconds
 _MOVE_SECONDS: Final = 10.0  # then requests in progress move to another host, if one has the same models
 
 MessageT = TypeVar("MessageT")
@@ -68,7 +68,7 @@ MessageT = TypeVar("MessageT")
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """How a host is: `state` is ready, loading, failed, hung, away or incompatible; latency of a ping, if any."""
+    """A host's state: ready, loading, failed, hung, away or incompatible; and the latency of a ping, if any."""
 
     state: str
     detail: str
@@ -77,24 +77,24 @@ class HostStatus:
     models: Mapping[str, str]
     requests: int
     unreadable_step_records: int
-    facts: Mapping[str, Fact] = field(default_factory=dict)  # its counters, as of a second ago at most
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # its counters, at most a second old
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """Who this gateway is to a host, and what it takes from it beside answers."""
+    """This gateway's name for hosts, and what it wants from them besides answers."""
 
     gateway: str = "gateway"
     records: EngineRecords | None = None
     wants_kv: bool = False  # into the records
     kv: KvListener | None = None
-    tls: ssl.SSLContext | None = None  # what hosts of other machines are verified by and shown
-    hung_seconds: float = 30.0  # then the connection to a hung host is closed; 0: never
+    tls: ssl.SSLContext | None = None  # for hosts on other machines
+    hung_seconds: float = 30.0  # time until the connection to a hung host is closed; 0: never
 
 
 @dataclass(frozen=True, slots=True)
 class HostWords:
-    """What a host is called, and how it is started, for messages."""
+    """A kind of host in messages: its name, and how to start it."""
 
     name: str
     remedy: str
@@ -104,7 +104,7 @@ ENGINE_WORDS: Final = HostWords("engine host", "start it with `python -m backend
 
 
 class EngineHost:
-    """One host. `models` is empty while it is away."""
+    """Connection to one host."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class EngineHost:
         words: HostWords = ENGINE_WORDS,
         has_substitute: Callable[[list[ModelHello]], bool] = lambda models: False,
     ) -> None:
-        """`has_substitute` returns whether other hosts serve all of some models."""
+        """`has_substitute` returns whether other hosts serve all of the given models."""
         address.require_safe(taking.tls)
         self.address = address
         self._words = words
@@ -137,14 +137,14 @@ class EngineHost:
         self._call_ids = count(1)
         self._latency_ns: int | None = None
         self._rooms = RoomBook()
-        self._stats: asyncio.Future[Answer] | None = None  # asked for and not yet answered
-        self._clock_offset_ns = 0  # the host's monotonic clock less ours
+        self._stats: asyncio.Future[Answer] | None = None  # the request for counters in progress
+        self._clock_offset_ns = 0  # the host's monotonic clock minus this process's
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"engine host {address}")
 
-    # what targets call
+    # called by targets
 
     def model(self, name: str) -> ModelHello:
-        """Return a model that is ready. Raises EngineUnavailable, saying why there is none."""
+        """Return a model that is ready. Raises EngineUnavailable with the reason if it is not."""
         if self._hello is None or self._is_hung:
             raise self._away()
         for model in self._hello.models:
@@ -158,16 +158,18 @@ class EngineHost:
         raise EngineUnavailable(f"the engine host at {self.address} serves no model {name!r}; it serves: {served}")
 
     def ready_models(self) -> list[ModelHello]:
-        """Return the models that take requests now."""
+        """Return the models that accept requests now."""
         models = self._hello.models if self._hello is not None and not self._is_hung else ()
         return [model for model in models if model.state == "ready"]
 
     def host_time_ns(self, monotonic_ns: int) -> int:
-        """Return a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
+        """Convert a time of this process's monotonic clock to the host's. For remote hosts, off by the latency of its
+        hello.
+        """
         return monotonic_ns + self._clock_offset_ns
 
     def room(self, name: str) -> EngineRoom | None:
-        """Return what a model has room for; `None` if it is not ready or does not say."""
+        """Return a model's free capacity; `None` if it is not ready or does not report it."""
         models = self._hello.models if self._hello is not None and not self._is_hung else ()
         return next((self._rooms.room(model) for model in models if model.id == name), None)
 
@@ -178,17 +180,19 @@ class EngineHost:
         self._streams[message.request_id] = stream
 
     def abort(self, request_id: bytes) -> None:
-        """Stop a request; its end still comes, unless the host is gone."""
+        """Stop a request. Its end still arrives, unless the host is gone."""
         if self._line is not None and (request_id in self._streams or request_id in self._provider_streams):
             self._line.send(Abort(request_id=request_id))
 
     def forget(self, request_id: bytes) -> None:
-        """Let go of a request, whether or not it has ended."""
+        """Remove a request, whether or not it has ended."""
         self._streams.pop(request_id, None)
         self._provider_streams.pop(request_id, None)
 
     def invoke(self, message: Invoke, stream: ProviderStream) -> None:
-        """Start a request at a provider. Raises EngineUnavailable, or UnsupportedParameter where none does it."""
+        """Start a request at a provider. Raises EngineUnavailable, or UnsupportedParameter if the operation is not
+        supported.
+        """
         offered = () if self._hello is None else self._hello.operations
         if self._hello is not None and not offered:
             raise EngineUnavailable(f"the {self._words.name} at {self.address} is stopping")
@@ -202,7 +206,7 @@ class EngineHost:
         self._provider_streams[message.request_id] = stream
 
     def hold(self, request_id: bytes, *, is_held: bool) -> None:
-        """Let a provider's answer wait for a slow client, or go on."""
+        """Pause a provider's answer for a slow client, or resume it."""
         if self._line is not None and request_id in self._provider_streams:
             self._line.send(Hold(request_id=request_id, is_held=is_held))
 
@@ -215,16 +219,16 @@ class EngineHost:
         return future
 
     def forget_embed(self, request_id: bytes) -> None:
-        """Let go of an embedding, whether or not it has ended."""
+        """Remove an embedding, whether or not it has ended."""
         self._embed_models.pop(request_id, None)
         future = self._embeds.pop(request_id, None)
         if future is not None:
             future.cancel()
 
-    # what the gateway's health asks
+    # called by the gateway's health checks
 
     def status(self) -> HostStatus:
-        """Return how the host is."""
+        """Return the host's status."""
         unreadable = self._steps.unreadable_records
         if self._hello is None:
             state = "incompatible" if self._is_incompatible else "away"
@@ -241,15 +245,15 @@ class EngineHost:
         )
 
     async def close(self) -> None:
-        """Leave the host; what is still in progress there fails here."""
+        """Disconnect. Requests in progress fail."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._steps.close()
 
-    # what the connection calls
+    # called by the connection
 
     def on_message(self, line: EngineLine, message: FromHost) -> None:
-        """Receive a frame that is not a delta."""
+        """Process a frame that is not a delta."""
         match message:
             case Chunk():
                 if message.request_id in self._provider_streams:
@@ -300,7 +304,9 @@ class EngineHost:
             return None
 
     async def _serve(self, line: EngineLine) -> float | None:
-        """Talk until the connection ends. Gives how long to wait before the next, `None` if no hello came."""
+        """Ping the host until the connection ends. Returns the seconds to wait before reconnecting; `None` without a
+        hello.
+        """
         if not await line.greeted(_HELLO_SECONDS):
             self._note_away(f"it printed nothing for {_HELLO_SECONDS:g} s{self._tls_hint}")
             return None
@@ -314,7 +320,7 @@ class EngineHost:
 
     @property
     def _tls_hint(self) -> str:
-        # Event loops close without a word where a handshake fails at their side, or was never begun at ours.
+        # Event loops close the connection without an error if a TLS handshake fails remotely, or was not begun here.
         if self.address.path:
             return ""
         if self._taking.tls is None:
@@ -338,7 +344,7 @@ class EngineHost:
             await asyncio.wait((line.lost,), timeout=_PING_SECONDS)
 
     async def _wait_for_life(self, line: EngineLine, answered: "asyncio.Future[Answer]") -> None:
-        """Wait for the answer to a ping. Any frame shows life; a host that sends none is hung, and in the end left."""
+        """Wait for the answer to a ping. Any frame counts. A host that sends none is hung, and finally disconnected."""
         received, silent_seconds = line.received, 0.0
         while True:
             await asyncio.wait((answered, line.lost), timeout=_TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -361,9 +367,9 @@ class EngineHost:
 
     @property
     def _leave_after(self) -> float:
-        """Return after how many seconds the requests under way at a hung host end here, to go on elsewhere or to fail.
+        """Return the seconds after which requests at a hung host end here, to continue at another host or to fail.
 
-        The host must see its connection end: it then writes the account of what it computed for nobody.
+        The connection must end then, so that the host records what it computed for them.
         """
         most = self._taking.hung_seconds or math.inf
         names = {stream.model for stream in self._streams.values()} | set(self._embed_models.values())
@@ -371,7 +377,7 @@ class EngineHost:
         return min(_MOVE_SECONDS, most) if models and self._has_substitute(models) else most
 
     def _ask_for_room(self, line: EngineLine) -> None:
-        """Ask for the host's counters without waiting: an engine answers between two steps, a slow one later."""
+        """Request the host's counters without waiting: an engine answers between two steps."""
         if self._stats is not None:
             return
         call_id = next(self._call_ids)
@@ -386,7 +392,7 @@ class EngineHost:
             self._rooms.note(self._hello, answered.result().facts, ours=len(self._streams))
 
     def _greet(self, line: EngineLine, hello: Hello) -> None:
-        """Accept a hello: the first makes the connection one to work with, later ones bring news of models."""
+        """Process a hello. The first makes the connection usable, later ones update the models."""
         self._is_incompatible = hello.version != WIRE_VERSION
         if self._is_incompatible:
             self._note_away(
@@ -401,7 +407,7 @@ class EngineHost:
         if self._line is line:
             return
         self._line = line
-        if not self.address.path:  # on one machine the two clocks are the same
+        if not self.address.path:  # processes of one machine share the clock
             self._clock_offset_ns = hello.clock_ns - time.monotonic_ns()
         _log.info("engine host reached", extra={"host": str(self.address), "models": len(hello.models)})
         wants_steps = self._taking.records is not None

@@ -1,4 +1,4 @@
-"""All engine hosts of one gateway: a connection each, shared by the targets that name the same URL."""
+"""All engine hosts of one gateway: one connection per URL, shared by the targets that name it."""
 
 from backends.llm.encoding_room import EncodingRoom
 from backends.llm.host.engine_address import EngineAddress
@@ -10,20 +10,20 @@ from contracts.errors import EngineUnavailable
 
 
 class EngineHosts:
-    """Hands out hosts and takes them back."""
+    """Creates and closes connections by reference count."""
 
     def __init__(
         self, taking: Taking | None = None, words: HostWords = ENGINE_WORDS, room: EncodingRoom | None = None
     ) -> None:
         self._words = words
-        self.encoding = room or EncodingRoom()  # where prompts are encoded
+        self.encoding = room or EncodingRoom()  # limits the encoding of large prompts
         self.formats = EngineFormats()
         self._taking = taking or Taking()
         self._hosts: dict[str, EngineHost] = {}
         self._users: dict[str, int] = {}
 
     def join(self, url: str) -> EngineHost:
-        """Return the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
+        """Return the host at a URL, and connect if needed. Raises ConfigurationError if the URL is invalid."""
         host = self._hosts.get(url)
         if host is None:
             host = self._hosts[url] = EngineHost(
@@ -33,19 +33,19 @@ class EngineHosts:
         return host
 
     async def leave(self, url: str) -> None:
-        """Release a host; the last one who does closes the connection."""
+        """Release a host. Its last user closes the connection."""
         self._users[url] -= 1
         if not self._users[url]:
             del self._users[url]
             await self._hosts.pop(url).close()
 
     def room(self, url: str, model: str) -> EngineRoom | None:
-        """Return what a model of a host has room for; `None` if it is away, not ready or does not say."""
+        """Return a model's free capacity; `None` if the host is away, or the model not ready or not reporting it."""
         host = self._hosts.get(url)
         return None if host is None else host.room(model)
 
     def is_ready(self, url: str, model: str) -> bool:
-        """Return whether a model of a host would take a request now."""
+        """Return whether a model of a host accepts requests now."""
         host = self._hosts.get(url)
         if host is None:
             return False
@@ -56,7 +56,7 @@ class EngineHosts:
         return True
 
     def status(self) -> dict[str, HostStatus]:
-        """Return how each host is, by its name, or its address where two have the same."""
+        """Return each host's status by name, or by address if two have the same name."""
         hosts = self._hosts.values()
         names = [host.address.name for host in hosts]
         return {
@@ -65,7 +65,7 @@ class EngineHosts:
         }
 
     def _has_substitute(self, models: list[ModelHello]) -> bool:
-        """Return whether hosts that answer have all of these models ready; a hung one has none."""
+        """Return whether responding hosts have all of these models ready."""
         wanted = {_identity(model) for model in models}
         there = {_identity(model) for host in self._hosts.values() for model in host.ready_models()}
         return wanted <= there
@@ -77,5 +77,5 @@ class EngineHosts:
 
 
 def _identity(model: ModelHello) -> tuple[str, ...]:
-    """Return what two models must share for one to continue the other's answers."""
+    """Return what two models must have in common so that one can continue the other's answers."""
     return (model.weights_hash, *format_key(model))

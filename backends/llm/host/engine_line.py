@@ -1,4 +1,4 @@
-"""One connection to an engine host: bytes become frames, and frames of requests go to their streams at once."""
+"""One connection to an engine host: splits bytes into frames, and passes frames of requests to their streams."""
 
 import asyncio
 from typing import Protocol, cast
@@ -11,14 +11,14 @@ from contracts.errors import InvalidRecord
 
 
 class LineOwner(Protocol):
-    """Who a connection hands its frames to."""
+    """Receiver of a connection's frames."""
 
     def stream_of(self, request_id: bytes) -> EngineStream | None: ...
     def on_message(self, line: "EngineLine", message: FromHost) -> None: ...
 
 
 class EngineLine(asyncio.Protocol):
-    """`lost` is done once the connection has ended, for whatever reason `lost_because` says."""
+    """Protocol of one connection. `lost` is done once it has ended; `lost_because` is the reason."""
 
     def __init__(self, owner: LineOwner) -> None:
         self._owner = owner
@@ -28,24 +28,26 @@ class EngineLine(asyncio.Protocol):
         self.lost: asyncio.Future[None] = loop.create_future()
         self._greeted: asyncio.Future[None] = loop.create_future()
         self.lost_because = ""
-        self.received = 0  # times that data came: any shows that the host's event loop runs
+        self.received = 0  # how often data arrived, which shows that the host's event loop runs
 
     @property
     def is_lost(self) -> bool:
-        """Return whether nothing can be sent any more."""
+        """Return whether the connection has ended."""
         return self.lost.done()
 
     async def greeted(self, within_seconds: float) -> bool:
-        """Wait until the owner has called `greet`, or for the connection's end; return whether either came in time."""
+        """Wait until the owner has called `greet` or the connection has ended; return whether either
+        happened in time.
+        """
         return await any_done((self._greeted, self.lost), within_seconds)
 
     def greet(self) -> None:
-        """Record that the host has introduced itself."""
+        """Record that the host's hello has arrived."""
         if not self._greeted.done():
             self._greeted.set_result(None)
 
     def send(self, message: FromGateway) -> None:
-        """Send a frame; a connection that has ended takes it without a word."""
+        """Send a frame. Does nothing if the connection has ended."""
         if self._transport is not None and not self.is_lost:
             self._transport.write(frame(message))
 
@@ -56,7 +58,7 @@ class EngineLine(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"the connection broke: {exc}" if exc is not None else "it closed the connection"
@@ -83,5 +85,5 @@ class EngineLine(asyncio.Protocol):
 def _deliver(stream: EngineStream, message: Delta) -> None:
     try:
         stream.on_delta(message)
-    except Exception as error:  # one answer's fault must not end those that share the connection
+    except Exception as error:  # an error in one answer must not end others on the connection
         stream.fail(error)

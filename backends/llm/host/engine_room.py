@@ -1,4 +1,4 @@
-"""Free capacity of an engine host, from its hello message and its counters every second."""
+"""Free capacity of an engine host, computed from its hello message and its counters (read every second)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ Fact = float | int | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class EngineRoom:
-    """What one model of one host can hold in all, and what others than this gateway hold of it now.
+    """Capacity of one model on one host, and the part that clients other than this gateway use.
 
-    `max_sequences` is `None` if the host does not say. Tokens are of its KV cache.
+    `max_sequences` is `None` if the host does not report it. Tokens are those of its KV cache.
     """
 
     kv_tokens: int
@@ -22,15 +22,17 @@ class EngineRoom:
 
 
 class RoomBook:
-    """What one host last said. Others' share is the smaller of two reports: ours come and go between the counts."""
+    """The last counters of one host. The part of other clients is the smaller of two consecutive values, because
+    requests of this gateway begin and end between the two counts.
+    """
 
     def __init__(self) -> None:
-        self.facts: Mapping[str, Fact] = {}  # all that the host told, the models' under their names
+        self.facts: Mapping[str, Fact] = {}  # all counters of the host; a model's have its name as prefix
         self._facts: dict[str, Mapping[str, Fact]] = {}
-        self._others: dict[str, tuple[int, int]] = {}  # by model: in the last report, and the one before
+        self._others: dict[str, tuple[int, int]] = {}  # by model: the last two values
 
     def note(self, hello: Hello, facts: Mapping[str, Fact], ours: int) -> None:
-        """Record a host's counters, at a moment when the given number of requests there were ours."""
+        """Record a host's counters, read while `ours` requests of this gateway were in progress there."""
         self.facts = facts
         for model in hello.models:
             prefix = f"{model.id}."
@@ -40,19 +42,19 @@ class RoomBook:
             self._facts[model.id] = own
 
     def forget(self) -> None:
-        """Forget all: the host is gone, and another may come in its place."""
+        """Remove all counters, because the host is gone."""
         self.facts = {}
         self._facts = {}
         self._others = {}
 
     def room(self, model: ModelHello) -> EngineRoom | None:
-        """Return a ready model's room; `None` for one without a KV cache, as of embeddings."""
+        """Return a ready model's capacity; `None` if it has no KV cache, such as an embedding model."""
         if model.state != "ready" or not model.kv_blocks or not model.block_size:
             return None
         facts = self._facts.get(model.id, {})
         others = min(self._others.get(model.id, (0, 0)))
         running = _count(facts, "running")
-        # Whose a block is the host does not say: others hold on average what each that runs holds.
+        # The host does not report blocks by client: assume that each running request has the average.
         held = _count(facts, "kv_blocks_held") * model.block_size
         return EngineRoom(
             kv_tokens=model.kv_blocks * model.block_size,

@@ -1,4 +1,4 @@
-"""One request in progress at an engine host: its deltas on their way to the sink, and its end."""
+"""One request in progress at an engine host: passes its deltas to the sink and waits for its end."""
 
 import asyncio
 import contextlib
@@ -13,16 +13,18 @@ from contracts.metering.usage import UNKNOWN_USAGE, Usage
 
 T = TypeVar("T")
 
-# By a choice: what takes the text of each further token of it, and when its engine made it.
+# Returns, for a choice, the function that takes the text of each further token and the time of its generation.
 _TextRelay = Callable[[int], Callable[[str, int], None] | None]
 
-# How these look to the client is decided by the error that follows them.
+# Not reported as ends of a choice: the error that follows decides what the client sees.
 _NO_ENDS_OF_A_CHOICE: Final = ("abort", "error")
 
 
 class EngineStream:
-    """Accepts a request's frames. While the client is slow its deltas are held as text, which is a tenth of the events
-    they become; the host's socket is never held back, as other requests' frames come by it.
+    """Receives a request's frames. If the client is slow, deltas are buffered as text, a tenth of the size of their
+    events.
+
+    The host's socket is never paused, because it carries other requests too.
     """
 
     __slots__ = (
@@ -52,7 +54,7 @@ class EngineStream:
         on_held: Callable[[int, int], None] | None = None,
     ) -> None:
         self._sink = sink
-        # Asked once it has had the first delta, for what takes the plain text that follows.
+        # Called after the first delta, for the function that takes plain text.
         self._text_relay: _TextRelay | None = getattr(sink, "text_relay", None)
         self._relay: Callable[[str, int], None] | None = None
         self._choices = choices
@@ -60,17 +62,17 @@ class EngineStream:
         self._held_tokens = self._held_reasoning = 0
         self._done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._held: list[Delta] | None = None
-        self.model = ""  # set where it is submitted
+        self.model = ""  # set by EngineHost.submit
         self.prompt_tokens = prompt_tokens
         self.cached_tokens: int | None = None
         self.token_ids = list(given_ids)  # of all choices; with one choice, the answer so far
         self.ended_choices = 0
         self.reasoning_tokens = 0
 
-    # what the connection calls
+    # called by the connection
 
     def on_delta(self, message: WireDelta) -> None:
-        """Pass a delta on, or hold it."""
+        """Pass a delta to the sink, or buffer it."""
         token_ids, reason = message.token_ids, message.finish_reason
         self.token_ids += token_ids
         if self._relay is not None and self._held is None and len(token_ids) == 1 and _is_plain(message):
@@ -105,31 +107,31 @@ class EngineStream:
             self._relay, self._text_relay = self._text_relay(message.index), None
 
     def on_finished(self, message: Finished) -> None:
-        """Receive the end."""
+        """Process the host's final message."""
         self.resume()
         end = self._awaited()
         if not end.done():
             end.set_result(message)
 
     def fail(self, error: Exception) -> None:
-        """End without an account: the host is gone, what it sends cannot be used, or the sink failed to take it.
+        """End without an account: the host is gone or sent invalid data, or the sink raised.
 
-        The last is no TollkeeperError, and nothing that the host is to blame for.
+        An error of the sink is no TollkeeperError, and not the host's fault.
         """
         self.resume()
         end = self._awaited()
         if not end.done():
             end.set_exception(error)
 
-    # what the sink calls
+    # called by the sink
 
     def pause(self) -> None:
-        """Hold deltas from now on."""
+        """Buffer deltas from now on."""
         if self._held is None and not self._awaited().done():
             self._held = []
 
     def resume(self) -> None:
-        """Pass on what was held to the sink, one delta for each choice, and continue."""
+        """Pass buffered deltas to the sink, joined to one per choice, and stop buffering."""
         held, self._held = self._held, None
         if held:
             self._held_tokens = self._held_reasoning = 0
@@ -138,20 +140,20 @@ class EngineStream:
             try:
                 for delta in _joined(held):
                     self._sink.delta(delta)
-            except Exception as error:  # whoever is told is a connection: that of others' answers, or the client's
+            except Exception as error:  # the caller serves other requests too and must not fail
                 self.fail(error)
 
-    # what the target calls
+    # called by the target
 
     async def finished(self) -> Finished:
-        """Wait for the end. Raises what `fail` was given."""
+        """Wait for the end. Raises the error that `fail` got."""
         return await self._awaited()
 
     async def finished_within(self, seconds: float) -> Finished | None:
-        """Return the account of an aborted request; `None` if it does not come in time, or at all.
+        """Return the account of an aborted request; `None` if it does not arrive in time.
 
-        A further cancellation does not cut the wait short: a hedge that lost and a client that leaves during the wait
-        would both leave the engine's time on no record. Whoever calls this is cancelled already and must raise so.
+        Further cancellations do not end the wait: a lost hedge whose client then disconnects would leave the engine's
+        time unrecorded. The caller has been cancelled already and must raise CancelledError.
         """
         return await result_within(self._awaited, seconds)
 
@@ -161,7 +163,7 @@ class EngineStream:
         return self.ended_choices >= self._choices
 
     def usage_so_far(self, given: int = 0) -> Usage:
-        """Return what is known to be used without the host's account: nothing before its first delta."""
+        """Return the usage that is known without the host's account; unknown before the first delta."""
         if self.cached_tokens is None:
             return UNKNOWN_USAGE
         thought = self.reasoning_tokens
@@ -169,9 +171,7 @@ class EngineStream:
         return self._usage_in(self.cached_tokens).plus(made)
 
     def _awaited(self) -> "asyncio.Future[Finished]":
-        """Return where the end will be. Who is cancelled while waiting there takes it along: then it is another
-        place.
-        """
+        """Return the future of the end. A cancelled waiter cancels the future, so a new one replaces it then."""
         if self._done.cancelled():
             self._done = asyncio.get_running_loop().create_future()
         return self._done
@@ -203,7 +203,7 @@ async def result_within(awaited: "Callable[[], asyncio.Future[T]]", seconds: flo
 
 
 def _is_plain(message: WireDelta) -> bool:
-    """Return whether a delta of one token says nothing but its text, and when it was made."""
+    """Return whether a delta has one token and nothing but its text and time."""
     says_more = message.reasoning or message.tool_calls or message.logprobs
     ends_or_begins = message.finish_reason is not None or message.cached_tokens is not None
     return not (says_more or ends_or_begins) and len(message.times_ns) == 1

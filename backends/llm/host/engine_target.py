@@ -1,6 +1,6 @@
-"""A model on an engine host of ours: prompts leave as token ids, usage and times come back exact.
+"""A model on an engine host: prompts are sent as token ids; usage and times returned are exact.
 
-A call that is cut short, by its client or by a fault, still learns what the engine used and hands it to the sink.
+A call that is cancelled or fails still gets the engine's account, and passes it to the sink.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
 
-# How long a cancelled call waits for the engine's account of it: a step that is in progress is measured at its end.
-_ACCOUNT_SECONDS: Final = 1.0  # while a client or another try waits for this one to end
+# How long a cancelled call waits for the engine's account: a step in progress is measured at its end.
+_ACCOUNT_SECONDS: Final = 1.0  # while a client or another attempt waits for this one to end
 _UNATTENDED_ACCOUNT_SECONDS: Final = 5.0  # if the client has left
 
-_SHOWN_HASH: Final = 12  # characters of the weights' hash that say which version of a model answers
+_SHOWN_HASH: Final = 12  # characters of the weights' hash that are shown as the model's version
 
-_PROMPT: Final = "prompt"  # whichever field holds it
-# An engine's codes for faults of the request itself, and the field that they are about.
+_PROMPT: Final = "prompt"  # stands for the request's field with the prompt
+# An engine's error codes for invalid requests, and the field at fault.
 _REQUEST_FAULTS: Final = {
     "invalid_request": None,
     "context_length_exceeded": _PROMPT,
@@ -56,12 +56,12 @@ _REQUEST_FAULTS: Final = {
     "token_out_of_range": _PROMPT,
     "unknown_adapter": "model",
 }
-# What says of this host only that it cannot serve the request now.
+# Error codes after which another host may serve the request.
 _UNAVAILABLE: Final = frozenset({"unavailable", "overloaded", "model_not_found", "tokenizer_mismatch"})
 
 
 class EngineTargetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a target's settings may say."""
+    """The fields that a target's settings may have."""
 
     adapter: str = ""
     billing: object = None  # read by contracts/pricing/failure_billing.py
@@ -69,7 +69,7 @@ class EngineTargetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class EngineTarget:
-    """One model of one engine host. `spec.url` is the host's, `spec.model` the model's id there."""
+    """One model of one engine host. `spec.url` is the host's URL, `spec.model` the model's id there."""
 
     def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str], hosts: EngineHosts | None = None) -> None:
         if not spec.url:
@@ -86,10 +86,10 @@ class EngineTarget:
         self._calls: set[asyncio.Task[object]] = set()
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the prompt's or the inputs' tokens, kept for `call`; `None` if the host cannot be asked now, and where
-        there are images: how many tokens one becomes is the model's secret.
+        """Count the tokens of the prompt or inputs; `None` if the host is not available, or if there are images.
 
-        Raises InvalidRequest, as `call` would.
+        Only the model knows how many tokens an image takes. Prepared inputs are kept in `call`. Raises InvalidRequest,
+        as `call` would.
         """
         try:
             if not isinstance(call.request, GenerationRequest):
@@ -114,7 +114,7 @@ class EngineTarget:
             self._calls.discard(task)
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return whether the same model is ready here."""
+        """Return whether the same model is ready on this host."""
         try:
             model = self._host.model(self.spec.model or continuation.model)
         except EngineUnavailable:
@@ -123,7 +123,7 @@ class EngineTarget:
         return stated == (model.weights_hash, *format_key(model))
 
     async def close(self) -> None:
-        """Let go of the host once no call uses it any more."""
+        """Release the host once no call uses it."""
         while self._calls:
             await asyncio.wait(self._calls)
         await self._hosts.leave(self.spec.url)
@@ -173,9 +173,10 @@ class EngineTarget:
         return [await prompt_of(request, call.body, model, form, call.reasoning_effort, is_limit_asked=asked)]
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is not a generation.
+        """Return the prompt's blocks as this host identifies them; `None` if it is away or the request generates
+        nothing.
 
-        Also of a request that `call` will refuse: it says why. Prompts with images have lengths and no names.
+        Also works for requests that `call` will refuse. Prompts with images have a length but no block hashes.
         """
         if not isinstance(call.request, GenerationRequest):
             return None
@@ -232,7 +233,7 @@ class EngineTarget:
     async def _follow(
         self, call: ModelCall, model: ModelHello, stream: EngineStream, sink: DeltaSink, given: int
     ) -> Result:
-        """Wait for a request's end, whichever it is, and account for it."""
+        """Wait for a request's end and account for it, whether it succeeds, fails or is cancelled."""
         request_id = call.request_id.bytes
         sink.attach_flow(stream.pause, stream.resume)
         final: Finished | None = None
@@ -242,7 +243,7 @@ class EngineTarget:
             self._host.abort(request_id)
             try:
                 final = await stream.finished_within(_patience(call))
-            finally:  # also where the client leaves while the end that we made is accounted for
+            finally:  # also if the client disconnects during this wait
                 sink.account(self._result(model, stream, final, given))
             raise
         except UpstreamError:
@@ -250,8 +251,8 @@ class EngineTarget:
                 result = self._result(model, stream, None, given)
                 sink.account(msgspec.structs.replace(result, continuation=_continuation(model, stream, call)))
                 raise
-            # All of the answer is here: only the host's account of it is lost.
-        except Exception:  # a fault of ours: the host would go on for nobody
+            # The answer is complete; only the host's account is lost.
+        except Exception:  # a bug of the gateway: stop the host's work
             self._host.abort(request_id)
             sink.account(self._result(model, stream, None, given))
             raise
@@ -311,7 +312,7 @@ class EngineTarget:
             else:
                 sink.scores(await cosines(vectors, inputs.pairs))
         except asyncio.CancelledError:
-            # A client that leaves is charged all the same: the work is done in one go and is not stopped.
+            # A client that disconnects is charged nevertheless: an embedding cannot be stopped.
             if answer is None:
                 answer = await result_within(lambda: pending, _patience(call))
             sink.account(used if answer is None else _used_by(answer, used))
@@ -341,7 +342,7 @@ def _capped(sampling: Sampling, max_output: int | None) -> Sampling:
 
 
 def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> Continuation | None:
-    """Return what another replica needs to go on. An answer of several choices starts over instead."""
+    """Return what another replica needs to continue; `None` with several choices: such an answer starts over."""
     request = call.request
     if not stream.token_ids or request.choice_count > 1 or stream.is_complete:
         return None

@@ -1,4 +1,4 @@
-"""Forward a host's cache and device events to the records and to the prefix index."""
+"""Forwards a host's cache and GPU events to the records and to the prefix index."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from contracts.engine.wire import Answer, Call, Devices, FromGateway, Hello, KvB
 
 
 class KvNews:
-    """Passes one host's news on. `records` are told of KV events only where `records_kv`."""
+    """Forwards the events of one host. `records` gets KV events only if `records_kv` is set."""
 
     __slots__ = ("_asked", "_listener", "_records", "_records_kv", "_url")
 
@@ -19,15 +19,15 @@ class KvNews:
         self._records = records
         self._records_kv = records_kv
         self._listener = listener
-        self._asked: dict[int, str] = {}  # models, by the calls that asked what their caches hold
+        self._asked: dict[int, str] = {}  # models by the id of the call that requested their cached blocks
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether the host should tell of its caches."""
+        """Return whether the host should send cache events."""
         return self._listener is not None or (self._records_kv and self._records is not None)
 
     def take(self, message: KvEvents | KvBlocks | Devices) -> None:
-        """Pass a message on."""
+        """Forward a message."""
         if self._listener is not None:
             if isinstance(message, KvEvents):
                 self._listener.on_kv_events(self._url, message.records)
@@ -38,7 +38,9 @@ class KvNews:
                 self._records.take_kv(message.records)
 
     def greeted(self, hello: Hello, send: Callable[[FromGateway], None], call_ids: Iterator[int]) -> None:
-        """Record a hello. What follows it is asked once we have said who we are, which the host waits for."""
+        """Process a hello. Cached blocks are requested afterwards, because the host waits for this gateway's Attach
+        first.
+        """
         listener = self._listener
         if listener is None or not hello.tells_blocks:
             return
@@ -51,13 +53,13 @@ class KvNews:
         asyncio.get_running_loop().call_soon(listener.on_kv_host, self._url, ask)
 
     def answered(self, answer: Answer) -> None:
-        """Accept the answer to a call, if it is to one of ours."""
+        """Process the answer to a call, if the call was made here."""
         model = self._asked.pop(answer.call_id, None)
         if model is not None and not answer.ok and self._listener is not None:
             self._listener.on_kv_refused(self._url, model, answer.error_message)
 
     def lost(self) -> None:
-        """Record that the host is gone."""
+        """Notify the listener that the host is gone."""
         self._asked.clear()
         if self._listener is not None:
             self._listener.on_kv_lost(self._url)

@@ -1,4 +1,4 @@
-"""Step records from one host on their way to disk: each once, in order, acknowledged only when it is there."""
+"""Writes step records of one host to disk: each once, in order, and acknowledged only after the write."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ from contracts.recording.records import EVENT_NAMES, AttemptRecord, event_name_o
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.5
-_ACCOUNT: Final = EVENT_NAMES[AttemptRecord]  # of a request whose gateway went away
+_ACCOUNT: Final = EVENT_NAMES[AttemptRecord]  # the account of a request whose gateway disconnected
 
 
 class _StepHead(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
-    """How a packed StepRecord begins: enough to know whether it came before."""
+    """The beginning of a packed StepRecord, enough to recognize repeated ones."""
 
     engine: str
     sequence: int
@@ -30,7 +30,9 @@ _head_decoder: Final = msgspec.msgpack.Decoder(_StepHead)
 
 
 class StepIntake:
-    """Keeps what cannot be written yet; the host sends little beyond what is unacknowledged, which bounds it."""
+    """Queues records that cannot be written yet. The queue is bounded, because the host limits
+    unacknowledged records.
+    """
 
     def __init__(self, records: EngineRecords | None) -> None:
         self._records = records
@@ -40,13 +42,13 @@ class StepIntake:
         self.unreadable_records = 0
 
     def take(self, steps: Steps, acknowledge: Callable[[int], None]) -> None:
-        """Write a frame's records, now or as soon as there is room, and acknowledge them then."""
+        """Write a frame's records, now or as soon as there is room, and acknowledge them."""
         self._waiting.append((steps, acknowledge))
         if self._retry is None:
             self._write()
 
     def forget(self) -> None:
-        """Drop what waits: the connection is gone, and its host will send it again."""
+        """Clear the queue after a lost connection: the host sends the records again."""
         self._waiting.clear()
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class StepIntake:
             acknowledge(steps.last_sequence)
 
     def _not_seen(self, packed: list[bytes]) -> tuple[list[bytes], dict[str, int]]:
-        """Leave out what a lost acknowledgement made the host send again."""
+        """Return the records that were not written before; a host repeats those whose acknowledgement was lost."""
         new: list[bytes] = []
         last: dict[str, int] = {}
         for record in packed:

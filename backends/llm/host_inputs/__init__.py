@@ -1,1 +1,1 @@
-"""Requests as engine hosts take them."""
+"""Conversion of requests to the input format of engine hosts."""

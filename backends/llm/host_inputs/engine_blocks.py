@@ -1,4 +1,4 @@
-"""The blocks that a prompt becomes in an engine host's cache, by the names that the host will know them by."""
+"""The hashes of a prompt's blocks in an engine host's cache, computed before the call."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from backends.llm.host_inputs.engine_prompt import Prompt
 from contracts.engine.block_keys import block_hashes
 from contracts.engine.wire import ModelHello
 
-_BLOCK_TOKENS: Final = 16  # where the host does not say
-_LONG_TOKENS: Final = 8_192  # half a millisecond of hashing
+_BLOCK_TOKENS: Final = 16  # if the host does not report it
+_LONG_TOKENS: Final = 8_192  # takes 0.5 ms to hash; longer prompts are hashed in a thread
 
 
 async def blocks_of(call: ModelCall, model: ModelHello, prompts: Sequence[Prompt], adapter: str) -> PromptBlocks:
-    """Return the blocks of the first of a request's prompts, kept for `call`; the length is of all together."""
+    """Return the blocks of a request's first prompt, stored in `call.prepared`. The length is that of all prompts."""
     size = model.block_size or _BLOCK_TOKENS
     key = ("blocks", str(size), adapter, *format_key(model))
     known = call.prepared.get(key)

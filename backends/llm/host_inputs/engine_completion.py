@@ -1,4 +1,4 @@
-"""Convert a text completion to the engine host's input: each prompt unchanged, without a chat template."""
+"""Converts a text completion to an engine host's input: each prompt unchanged, without a chat template."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,10 +21,9 @@ _HONOURED: Final = IDLE.union(CompletionRequest.__struct_fields__) - {"echo", "s
 async def prompts_of(
     request: CompletionRequest, body: bytes, model: ModelHello, form: "PromptFormat", *, is_limit_asked: bool = True
 ) -> list[Prompt]:
-    """Encode and check every prompt of a completion. Raises InvalidRequest, naming the field and the limit.
+    """Encode and check every prompt of a completion. Raises InvalidRequest with the field and the limit.
 
-    `body` is what the application sent, searched for fields that cannot be honoured. `is_limit_asked` is for
-    `room_for`.
+    `body` is the application's bytes, searched for unsupported fields. For `is_limit_asked` see `room_for`.
     """
     refuse_unhonoured(request, fields_of(body), _HONOURED)
     if (request.best_of or 1) > 1:

@@ -1,4 +1,4 @@
-"""Prompt formats by the hashes of tokenizer and template: built once, in a thread, as soon as a hello brings one."""
+"""Prompt formats by the hashes of tokenizer and template: built once per pair, in a thread, when a hello brings one."""
 
 import asyncio
 from hashlib import sha256
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 FormatKey = tuple[str, str]
 
-_KEPT: Final = 16  # far more than models are served at once; a vocabulary takes tens of megabytes
+_KEPT: Final = 16  # more than the models served at once; a vocabulary takes tens of megabytes
 
 
 def format_key(model: ModelHello) -> FormatKey:
@@ -22,13 +22,13 @@ def format_key(model: ModelHello) -> FormatKey:
 
 
 class EngineFormats:
-    """Keeps the formats most recently asked for."""
+    """Caches the most recently used formats."""
 
     def __init__(self) -> None:
         self._tasks: dict[FormatKey, asyncio.Task[PromptFormat]] = {}
 
     def prepare(self, model: ModelHello) -> "asyncio.Task[PromptFormat]":
-        """Start to build a model's format, unless that has been done."""
+        """Start to build a model's format, unless it exists; return the task."""
         key = format_key(model)
         task = self._tasks.pop(key, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -40,10 +40,12 @@ class EngineFormats:
         return task
 
     async def get(self, model: ModelHello) -> "PromptFormat":
-        """Return a model's format. Raises EngineUnavailable, saying what is wrong with what the host sent."""
+        """Return a model's format. Raises EngineUnavailable with the reason if the host's tokenizer or template is
+        unusable.
+        """
         task = self._tasks.get(format_key(model)) or self.prepare(model)
         if not task.done():
-            await asyncio.wait((task,))  # a caller who leaves does not stop it for the others
+            await asyncio.wait((task,))  # a cancelled caller must not cancel it for others
         try:
             return task.result()
         except ConfigurationError as error:
@@ -68,4 +70,4 @@ def _build(model: ModelHello) -> "PromptFormat":
 
 def _note_failure(task: "asyncio.Task[PromptFormat]") -> None:
     if not task.cancelled():
-        task.exception()  # whoever asks for the format is told; nobody may have asked yet
+        task.exception()  # marks it as retrieved; callers of `get` receive it

@@ -1,4 +1,4 @@
-"""Images of a chat on their way to an engine host: their bytes, out of data URLs. Nothing is fetched from anywhere."""
+"""Images of a chat for an engine host: bytes decoded from data URLs. Nothing is fetched over the network."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from contracts.engine.wire import Image
 from contracts.errors import InvalidRequest, UnsupportedParameter
 
 MAX_IMAGES: Final = 64
-MAX_IMAGE_BYTES: Final = 20 << 20  # as OpenAI's API takes
+MAX_IMAGE_BYTES: Final = 20 << 20  # the limit of OpenAI's API
 _DATA_URL: Final = re.compile(r"data:image/[\w.+-]{1,40};base64,")
 
 
@@ -24,7 +24,7 @@ _decoder: Final = msgspec.json.Decoder(_ImageUrl | str)
 
 
 def image_of(model: str, stated: msgspec.Raw, where: str) -> Image:
-    """Return the image of a content part's `image_url`. Raises InvalidRequest, naming the part and the limit."""
+    """Return the image of a content part's `image_url`. Raises InvalidRequest with the part and the limit."""
     field = f"{where}.image_url"
     try:
         found = _decoder.decode(stated)

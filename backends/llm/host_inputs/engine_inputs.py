@@ -1,4 +1,4 @@
-"""Convert embedding inputs to token ids. Unsupported fields are refused by name."""
+"""Converts embedding inputs to token ids. Unsupported fields are refused by name."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         PromptFormat,  # loads libraries that only gateways with engine hosts need
     )
 
-# Text up to here is encoded in a millisecond or so; beyond it in a thread, so that other streams go on.
+# Text up to this length is encoded in about 1 ms; longer text in a thread, so that other streams continue.
 LONG_CHARACTERS: Final = 4096
 
-# A text of more cannot be meant: WordPiece makes one token of a word of any length, after reading all of it.
+# Longer texts are refused by length: WordPiece makes one token of a word of any length, after reading all of it.
 MAX_TOKEN_CHARACTERS: Final = 256
 
 _HONOURED: Final = IDLE.union(EmbeddingRequest.__struct_fields__)
@@ -26,24 +26,24 @@ _HONOURED: Final = IDLE.union(EmbeddingRequest.__struct_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is to be embedded, as token ids; and the places of those whose likeness is asked for, if that is."""
+    """Inputs to embed, as token ids. `pairs` are the index pairs whose similarity is wanted, if any."""
 
     token_ids: list[list[int]]
     pairs: list[tuple[int, int]] | None = None
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens they are together."""
+        """Return the total number of tokens."""
         return sum(map(len, self.token_ids))
 
 
 async def encode_entries(
     entries: Sequence[str | list[int]], field: str, model: ModelHello, name: str, form: "PromptFormat"
 ) -> list[list[int]]:
-    """Encode the texts among the entries, each with the special tokens the model frames it with.
+    """Encode the texts among `entries` with the model's special tokens; token ids are returned unchanged.
 
-    `field` is where they stand, `name` the application's for the model. Raises InvalidRequest on a text that is
-    certain not to fit into the model's context, before that is encoded.
+    `field` is their field in the request, `name` the model's name in it. Raises InvalidRequest for a text that cannot
+    fit the model's context, before encoding it.
     """
     texts = [one for one in entries if isinstance(one, str)]
     if sum(map(len, texts)) <= LONG_CHARACTERS:
@@ -58,10 +58,7 @@ async def encode_entries(
 def refuse_too_long(
     entries: Iterable[tuple[str, str | list[int]]], model: ModelHello, name: str, form: "PromptFormat"
 ) -> None:
-    """Refuse a text that is certain not to fit into the model's context, or far longer than what fits.
-
-    Raises InvalidRequest, naming its place.
-    """
+    """Raise InvalidRequest, with its position, for a text that cannot fit the model's context."""
     for where, text in entries:
         if not isinstance(text, str) or not model.context_tokens:
             continue
@@ -82,7 +79,9 @@ def refuse_too_long(
 
 
 async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, form: "PromptFormat") -> Inputs:
-    """Encode what is to be embedded. Raises InvalidRequest, naming the field, or the input that is too long."""
+    """Encode the inputs of an embedding request. Raises InvalidRequest with the unsupported field or the input at
+    fault.
+    """
     refuse_all_but(request.model, fields_of(body), _HONOURED)
     all_ids = await encode_entries(request.inputs, "input", model, request.model, form)
     names = [f"input[{place}]" for place in range(len(all_ids))] if len(all_ids) > 1 else ["input"]
@@ -95,9 +94,9 @@ async def inputs_of(request: EmbeddingRequest, body: bytes, model: ModelHello, f
 
 
 def check_inputs(name: str, places: Sequence[str], all_ids: Sequence[list[int]], model: ModelHello) -> None:
-    """Hold inputs to what a model embeds; `name` is the application's for it, `places` are where the inputs stand.
+    """Raise InvalidRequest if an input is empty or too long, or if the model does not embed.
 
-    Raises InvalidRequest, naming the input.
+    `name` is the model's name in the request, `places` the position of each input.
     """
     if model.kind != "embed":
         raise InvalidRequest(f"the model {name!r} chats; it does not embed", param="model")

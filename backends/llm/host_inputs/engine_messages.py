@@ -1,4 +1,4 @@
-"""A chat's messages as a chat template takes them. What engine hosts cannot honour is refused by name."""
+"""Converts a chat's messages to a chat template's input. Unsupported fields are refused by name."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from contracts.errors import InvalidRequest, UnsupportedParameter
 
 _TEXT_PARTS: Final = ("text", "refusal")
 _IMAGE_PART: Final = "image_url"
-# What an earlier answer says beside its content, and applications send back as it came: nothing a model is told.
+# Fields of earlier answers that applications send back, and that are not passed to the model.
 _IDLE: Final = frozenset({"annotations", "id", "parsed"})
-_THOUGHTS: Final = ("reasoning_content", "reasoning")  # vLLM's name for an earlier answer's thoughts, old and new
+_THOUGHTS: Final = ("reasoning_content", "reasoning")  # vLLM's old and new name for an earlier answer's reasoning
 _HONOURED: Final = _IDLE.union(Message.__struct_fields__, _THOUGHTS, ("cache_control",))
 _AS_ALWAYS: Final = (b"null", b"[]")
 _PLAIN: Final = frozenset({"role", "content"})
@@ -27,10 +27,10 @@ _raw_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 def messages_of(
     request: ChatRequest, raw_messages: msgspec.Raw, images: list[Image] | None = None
 ) -> list[dict[str, object]]:
-    """Return the messages for the template; `raw_messages` are the same as they came.
+    """Return the messages for the template; `raw_messages` is their unparsed JSON.
 
-    Images are put into `images`, in the order in which the template will name them; `None`: the model does not see.
-    Raises InvalidRequest, naming the message and its field.
+    Images are appended to `images` in the template's order; `None`: the model does not support images. Raises
+    InvalidRequest with the message and its field.
     """
     found: list[dict[str, object]] = []
     for place, (message, raw) in enumerate(zip(request.messages, _raw_decoder.decode(raw_messages), strict=True)):
@@ -71,7 +71,7 @@ def _content(model: str, message: Message, where: str, images: list[Image] | Non
 
 
 def _check_parts(model: str, parts: Sequence[ContentPart], where: str, *, takes_images: bool) -> None:
-    """Raise UnsupportedParameter on a part that the model does not take."""
+    """Raise UnsupportedParameter for a part that the model does not support."""
     for number, part in enumerate(parts):
         if part.type not in _TEXT_PARTS and not (takes_images and part.type == _IMAGE_PART):
             place = f"{where}.content[{number}]"
@@ -82,7 +82,7 @@ def _check_parts(model: str, parts: Sequence[ContentPart], where: str, *, takes_
 
 
 def _part(model: str, part: ContentPart, where: str, images: list[Image]) -> dict[str, str]:
-    """Return a part as templates of models that see take it, and keep its image."""
+    """Return a part in the form that templates of multimodal models expect; append its image to `images`."""
     if part.type != _IMAGE_PART:
         return {"type": "text", "text": part.text or part.refusal or ""}
     if len(images) >= MAX_IMAGES:
@@ -105,7 +105,7 @@ def _tool_calls(model: str, calls: Sequence[ToolCall], where: str) -> list[dict[
 
 
 def _arguments(text: str) -> object:
-    # Templates render arguments as JSON themselves, and expect the object rather than its text.
+    # Templates expect arguments as an object, which they render as JSON themselves.
     try:
         found = json.loads(text)
     except ValueError:

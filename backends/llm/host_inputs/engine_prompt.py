@@ -1,4 +1,4 @@
-"""Convert a chat to the engine host's input. Unsupported fields are refused by name."""
+"""Converts a chat to an engine host's input. Unsupported fields are refused by name."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ _FREE_TOOL_CHOICES: Final = (b"", b"null", b'"auto"', b'"none"')
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt as token ids, with everything else its generation needs."""
+    """A prompt as token ids, with everything else that its generation needs."""
 
     token_ids: list[int]
     sampling: Sampling
@@ -40,7 +40,7 @@ class Prompt(msgspec.Struct, frozen=True):
     grammar: Grammar | None
     tools: bytes
     tool_choice: str = ""  # as in contracts.engine.wire.Submit
-    is_raw: bool = False  # no chat: what is generated is text as it stands
+    is_raw: bool = False  # a text completion: the output is not parsed for reasoning or tool calls
     images: tuple[Image, ...] = ()
     kept_prefixes: tuple[KeptPrefix, ...] = ()
 
@@ -70,10 +70,10 @@ async def prompt_of(
     *,
     is_limit_asked: bool = True,
 ) -> Prompt:
-    """Render, encode and check a chat. Raises InvalidRequest, naming the field and the limit.
+    """Render, encode and check a chat. Raises InvalidRequest with the field and the limit.
 
-    `body` is what the application sent, searched for fields that cannot be honoured. `effort` replaces what it says
-    of reasoning effort. `is_limit_asked` is for `room_for`.
+    `body` is the application's bytes, searched for unsupported fields. `effort` replaces the request's reasoning
+    effort. For `is_limit_asked` see `room_for`.
     """
     if len(body) <= LONG_CHARACTERS:
         return _built(request, body, model, form, effort, is_limit_asked)
@@ -118,7 +118,7 @@ def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
     if not form.takes("tools"):
         raise UnsupportedParameter(f"the chat template of {request.model!r} has no place for tools", param="tools")
     if request.parallel_tool_calls is False and bytes(request.tool_choice).strip() in _FREE_TOOL_CHOICES:
-        # A call that must be made is one call, as its grammar has it.
+        # A forced call is a single one by its grammar, so it needs no refusal.
         raise UnsupportedParameter(
             f"parallel_tool_calls: false is not offered for the model {request.model!r}; leave it out",
             param="parallel_tool_calls",
@@ -139,7 +139,7 @@ def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
 
 
 def _forced_call(request: ChatRequest, tools: bytes, grammar: Grammar | None) -> str:
-    """Return the tool call that must be made, as the wire states it; empty if the model decides."""
+    """Return the forced tool call in the engine protocol's notation; empty if the model decides."""
     choice = bytes(request.tool_choice).strip()
     if choice in _FREE_TOOL_CHOICES:
         return ""

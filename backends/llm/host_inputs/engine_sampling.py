@@ -1,4 +1,4 @@
-"""Convert sampling, end conditions and output constraints for an engine host."""
+"""Converts sampling parameters, stop conditions and output constraints for an engine host."""
 
 import json
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from contracts.engine.wire import Grammar, ModelHello, Sampling
 from contracts.errors import InvalidRequest
 
 _SMALLEST_TOP_P: Final = 1e-6
-_MOST_GRAMMAR: Final = 1 << 20  # characters: no engine takes more
-# What may stand in an object within a request. Obfuscation pads chunks of a provider's streams; ours have no padding.
+_MOST_GRAMMAR: Final = 1 << 20  # characters: no engine accepts more
+# Accepted fields of nested objects. `include_obfuscation` has no effect: these streams have no padding.
 _WITHIN: Final = {
     "stream_options": frozenset({"include_usage", "include_obfuscation"}),
     "structured_outputs": frozenset(StructuredOutputs.__struct_fields__),
@@ -32,9 +32,9 @@ class _ResponseFormat(msgspec.Struct, frozen=True):
 
 
 def refuse_unhonoured(request: GenerationRequest, fields: Mapping[str, msgspec.Raw], honoured: frozenset[str]) -> None:
-    """Refuse a request by the first field that asks for what no engine host does.
+    """Raise UnsupportedParameter for the first field that no engine host supports, with what to do.
 
-    `fields` are those of its body. Raises UnsupportedParameter, naming the field and what to do.
+    `fields` are those of the request's body.
     """
     refuse_all_but(request.model, fields, honoured)
     for name, known in _WITHIN.items():
@@ -44,15 +44,14 @@ def refuse_unhonoured(request: GenerationRequest, fields: Mapping[str, msgspec.R
 
 
 def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int, *, is_limit_asked: bool = True) -> int:
-    """Return how many tokens may be generated: what was asked for, else what the context leaves.
+    """Return the maximum number of tokens to generate: the request's limit, or else the rest of the context.
 
-    `is_limit_asked` says that the limit is the caller's own. Raises InvalidRequest if the context leaves less than the
-    caller asked for.
+    `is_limit_asked`: the limit was set by the caller. Then InvalidRequest is raised if the context leaves less.
     """
     wanted, context = request.output_limit, model.context_tokens
     room = context - prompt_tokens
     if wanted is not None and not (is_limit_asked and request.stated_limits):
-        wanted = min(wanted, max(room, 1))  # the API's default, which the caller did not ask for
+        wanted = min(wanted, max(room, 1))  # an API's default, not set by the caller
     if room < 1 or (wanted is not None and wanted > room):
         param = request.prompt_field if room < 1 or wanted is None else "max_tokens"
         raise _too_long(request, model, str(prompt_tokens), wanted, param)
@@ -60,7 +59,7 @@ def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int, 
 
 
 def no_room(request: GenerationRequest, model: ModelHello) -> InvalidRequest:
-    """Return the error for a prompt that fills the context by itself: how many tokens it has was not counted."""
+    """Return the error for a prompt that alone exceeds the context. Its exact length was not counted."""
     count = f"more than {model.context_tokens}"
     return _too_long(request, model, count, request.output_limit, request.prompt_field)
 
@@ -78,9 +77,9 @@ def _too_long(
 
 
 def sampling_of(request: GenerationRequest, max_tokens: int, logprobs: int | None) -> Sampling:
-    """Return how tokens are chosen. `logprobs` is how many alternatives each is reported with; `None`: not at all.
+    """Return the sampling parameters. `logprobs` is the number of alternatives per token; `None`: no log probabilities.
 
-    Raises InvalidRequest, naming the field that cannot be.
+    Raises InvalidRequest with the invalid field.
     """
     min_tokens = request.min_tokens or 0
     if min_tokens > max_tokens:
@@ -114,7 +113,7 @@ def _logit_bias(request: GenerationRequest) -> dict[int, float]:
 
 
 def stops_of(request: GenerationRequest) -> list[str]:
-    """Return the texts that end the output. Raises InvalidRequest on an empty one."""
+    """Return the stop strings. Raises InvalidRequest if one is empty."""
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if not all(stops):
         raise InvalidRequest("stop holds an empty string", param="stop")
@@ -122,7 +121,7 @@ def stops_of(request: GenerationRequest) -> list[str]:
 
 
 def grammar_of(request: GenerationRequest) -> Grammar | None:
-    """Find what the output must match. Raises InvalidRequest if it is stated more than once."""
+    """Return the output constraint, if any. Raises InvalidRequest if several are given or it is too long."""
     if not (request.response_format or _states_more(request)):
         return None
     found = [*_from_response_format(request), *_from_extensions(request)]
@@ -140,7 +139,7 @@ def grammar_of(request: GenerationRequest) -> Grammar | None:
 
 
 def _states_more(request: GenerationRequest) -> bool:
-    """Return whether there is anything for `_from_extensions`."""
+    """Return whether any extension field for constraints is set."""
     return not (
         request.structured_outputs is None
         and request.guided_json is None

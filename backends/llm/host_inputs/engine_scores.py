@@ -1,6 +1,6 @@
-"""Score text pairs with an embedding model, by cosine similarity.
+"""Scores text pairs by the cosine similarity of their embeddings.
 
-This is what vLLM's server gives for embedding models (its documentation, "scoring").
+vLLM's server does the same for embedding models (its documentation, "scoring").
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         PromptFormat,  # loads libraries that only gateways with engine hosts need
     )
 
-_PAIRS_A_TURN: Final = 16  # then others have theirs: at 2048 dimensions this takes 1 ms
+_PAIRS_A_TURN: Final = 16  # pairs per turn of the event loop: 1 ms at 2048 dimensions
 
 _HONOURED: Final = IDLE.union(RerankRequest.__struct_fields__, ScoreRequest.__struct_fields__)
 
@@ -29,9 +29,9 @@ _Key = tuple[str, int | None]
 
 
 async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "PromptFormat") -> Inputs:
-    """Encode what is to be scored, each text once however often it stands there.
+    """Encode the texts to be scored, equal texts once.
 
-    Raises InvalidRequest, naming the text that is too long or none, or the field that cannot be honoured.
+    Raises InvalidRequest with the text that is too long or missing, or the unsupported field.
     """
     refuse_all_but(request.model, fields_of(body), _HONOURED)
     limit = request.right_limit
@@ -48,9 +48,9 @@ async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "
 
 
 async def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return the cosine of each pair's vectors, -1 to 1; 0 if one has no length. Lets others run in between.
+    """Return the cosine of each pair's vectors, -1 to 1; 0 if one has length zero. Yields to the event loop in between.
 
-    Raises UpstreamBroken on vectors that are not numbers.
+    Raises UpstreamBroken if a vector is not finite.
     """
     scores: list[float] = []
     one: tuple[float, ...] = ()
@@ -72,8 +72,8 @@ def _cosine(one: tuple[float, ...], length: float, other: tuple[float, ...], oth
     both = 2 * length * other_length
     if not both:
         return 0.0
-    # By the law of cosines: the library's distance is several times as fast as a sum of products, and of two equal
-    # vectors it is exactly 0. Products rather than powers, which may be rounded otherwise: equal texts score 1.
+    # By the law of cosines: `math.dist` is several times faster than a sum of products and exactly 0 for equal
+    # vectors. Products instead of powers, which may be rounded differently, so that equal texts score exactly 1.
     apart = math.dist(one, other)
     cosine = (length * length + other_length * other_length - apart * apart) / both
     return max(-1.0, min(1.0, cosine))
@@ -99,7 +99,7 @@ def _name(request: PairRequest, side: int, place: int) -> str:
 
 
 async def _encode(names: Mapping[_Key, str], form: "PromptFormat", model: ModelHello, name: str) -> list[list[int]]:
-    """Encode texts, each cut to its own limit in tokens. Raises InvalidRequest on one that cannot fit."""
+    """Encode texts, each truncated to its own token limit. Raises InvalidRequest for one that cannot fit."""
     keys = list(names)
     if sum(len(text) for text, _ in keys) <= LONG_CHARACTERS:
         return form.encode_cut(keys)

@@ -1,1 +1,1 @@
-"""Model servers that speak OpenAI's API over HTTP."""
+"""Targets over HTTP that speak OpenAI's API or a native one (Anthropic's, Google's)."""

@@ -1,4 +1,4 @@
-"""Read a reply of a server that speaks Google's Gemini API: for accounting, its bytes go on as they came."""
+"""Reads replies in Google's Gemini API for accounting; their bytes are passed on unchanged."""
 
 import contextlib
 from typing import Final
@@ -32,7 +32,7 @@ _embeddings: Final = msgspec.json.Decoder(GeminiEmbeddings).decode
 
 
 class GeminiReader(NativeReader):
-    """Reads a response, or the responses of a stream. Each says how much was used up to it."""
+    """Reads a response, or the responses of a stream. Each states the usage so far."""
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, sent_credentials)
@@ -70,7 +70,7 @@ class GeminiReader(NativeReader):
             return  # contradictory: the reply stands, its usage stays unknown
 
     def _keep_usage(self, usage: bytes) -> None:
-        """Keep the last usage object alone: each says all that was used up to it."""
+        """Keep only the last usage object, which is cumulative."""
         self._said_usages = [usage]
 
     def _deltas_of(self, candidate: GeminiCandidate) -> list[Delta]:
@@ -97,10 +97,10 @@ class GeminiReader(NativeReader):
 
 
 class GeminiEmbeddingReader(ReplyReader):
-    """Reads an answer of embedContent or batchEmbedContents."""
+    """Reads a reply of embedContent or batchEmbedContents."""
 
     def take_whole(self, body: bytes) -> None:
-        """Accept the answer. Raises UpstreamBroken on what is none."""
+        """Process the reply. Raises UpstreamBroken if it is invalid."""
         answer = self._read(body, _embeddings)
         if answer.embedding is None and answer.embeddings is None:
             raise broken(self._message_in(body), f"target {self._target!r} sent a reply without embeddings")

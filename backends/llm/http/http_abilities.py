@@ -1,4 +1,4 @@
-"""Capabilities that a server over HTTP lacks, from its target's settings; requests that need them go elsewhere."""
+"""Features that an HTTP server lacks, by its target's settings. Requests that need them are refused here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from contracts.api.chat import ChatRequest
 from contracts.errors import ConfigurationError, UnsupportedParameter
 from contracts.serving.configuration import TargetSpec
 
-# Types of a message's parts, OpenAI's first and then vLLM's.
+# Types of a message's parts: OpenAI's, then vLLM's.
 _KINDS: Final[Mapping[str, str]] = {
     "image_url": "images",
     "input_audio": "audio",
@@ -36,13 +36,13 @@ class _Settings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """The fields that a server refuses, and the kinds of content that it takes none of."""
+    """The fields that a server refuses, and the kinds of content that it does not accept."""
 
     refuses: frozenset[str]
     takes_no: frozenset[str]
 
     def check(self, call: ModelCall) -> None:
-        """Refuse what the server cannot do. Raises UnsupportedParameter, naming the field."""
+        """Raise UnsupportedParameter with the field if the server does not support the request."""
         request = call.request
         if self.refuses:
             refuse_named(request.model, fields_of(call.body), self.refuses)
@@ -63,20 +63,14 @@ class Abilities:
 
 
 def read_abilities(spec: TargetSpec) -> Abilities | None:
-    """Read `settings.refuses` and `settings.takes`; `None` if there is nothing to hold requests to.
-
-    Raises ConfigurationError.
-    """
+    """Read `settings.refuses` and `settings.takes`; `None` if they restrict nothing. Raises ConfigurationError."""
     given = _read(spec)
     takes_no = frozenset(kind for kind in _Takes.__struct_fields__ if not getattr(given.takes, kind))
     return Abilities(given.refuses, takes_no) if given.refuses or takes_no else None
 
 
 def read_paths(spec: TargetSpec) -> Mapping[str, str] | None:
-    """Read `settings.paths`: where the server answers what it answers elsewhere than usual, below its url.
-
-    By the usual path; `None` if there are none. Raises ConfigurationError.
-    """
+    """Read `settings.paths`: the server's path for each standard path; `None` if not set. Raises ConfigurationError."""
     given = _read(spec).paths
     for endpoint, path in given.items():
         if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:

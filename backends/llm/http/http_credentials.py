@@ -1,6 +1,6 @@
-"""Credentials of a target over HTTP: its key and headers, reloaded when a file changes.
+"""Key and headers of a target over HTTP, reloaded when a file changes.
 
-A value is in no message and in no log: they name the header and where its value is.
+Values never appear in messages or logs, which name the header and where its value is stored.
 """
 
 import asyncio
@@ -22,27 +22,31 @@ _SENDABLE: Final = re.compile(r"[\x20-\x7e]*")
 
 
 class HttpCredentials:
-    """The lines of a request's head that are the operator's."""
+    """The header lines with the operator's credentials."""
 
     def __init__(self, spec: TargetSpec, headers: Mapping[str, str], resolve: Callable[[str], str]) -> None:
-        """Read every value. Raises ConfigurationError on one that cannot be had or sent."""
+        """Read every value. Raises ConfigurationError if one cannot be read or sent."""
         self._spec = spec
         self._headers = headers
         self._resolve = resolve
-        self.fault = ""  # why what the files hold now is not in use
-        self.secrets: tuple[str, ...] = ()  # what references stand for, and stood for before
-        self.values: tuple[str, ...] = ()  # what `lines` hold, and what they held before the last change
+        self.fault = ""  # why the files' current values are not in use
+        self.secrets: tuple[str, ...] = ()  # values of references, current and previous
+        self.values: tuple[str, ...] = ()  # values of `lines`, current and previous
         self.lines = self._take(self._read())
         self._has_files = any(ref.startswith("file:") for ref in (spec.key_ref, *headers.values()))
         self._watching: asyncio.Task[None] | None = None
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Look at the files once a second from now on, where there are any, and say when `lines` has changed."""
+        """Check the files once a second from now on, if there are any, and call `on_change` when `lines`
+        has changed.
+        """
         if self._has_files:
             self._watching = asyncio.get_running_loop().create_task(self._watch(on_change))
 
     async def reread(self) -> bool:
-        """Read every value again; return whether one is another now. One that cannot be used leaves all as they are."""
+        """Read every value again; return whether any has changed. If one is unusable, all previous values
+        stay in use.
+        """
         if not self._has_files:
             return False
         try:
@@ -62,7 +66,7 @@ class HttpCredentials:
         return changed
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop checking files."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -74,7 +78,7 @@ class HttpCredentials:
                 on_change()
 
     def _take(self, lines: list[str]) -> str:
-        """Keep the values of lines, and those before: a call in progress may have been sent these."""
+        """Store the values of lines, and keep the previous ones, which calls in progress may have been sent with."""
         values = tuple(line.partition(": ")[2].rstrip("\r\n") for line in lines)
         self.values = (*values, *self.values[: len(lines)])
         return "".join(lines)
@@ -101,7 +105,7 @@ class HttpCredentials:
 
 
 def check_header_value(spec: TargetSpec, name: str, value: str, reference: str = "") -> None:
-    """Raise ConfigurationError, naming the header and never its value, if no header can carry it."""
+    """Raise ConfigurationError, with the header's name but never its value, if the value cannot be sent."""
     if not _SENDABLE.fullmatch(value) or len(value) > _MAX_VALUE:
         place = f" ({reference})" if reference else ""
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Reads the reply of a server that speaks OpenAI's protocol: a stream's events, a whole body, or what went wrong."""
+"""Reads a reply of an OpenAI-compatible server: a stream's events, a whole body, or an error."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -26,32 +26,32 @@ from contracts.serving.configuration import TargetSpec
 
 _EVENTS: Final = b"text/event-stream"
 _MAX_ERROR_BODY: Final = 64 * 1024
-# A stream whose chunks never are like the one before is read chunk by chunk.
+# After this many failed attempts to find a common shape of chunks, a stream is parsed chunk by chunk.
 _MAX_LESSONS: Final = 4
-_MAX_REPLY_BODY: Final = 256 * 1024 * 1024  # of vectors as text
+_MAX_REPLY_BODY: Final = 256 * 1024 * 1024  # for vectors as text
 _MAX_GENERATED_BODY: Final = 64 * 1024 * 1024
 _MOST_PIECES: Final = 1024
-# The request itself is at fault: another replica would say the same.
+# The request is invalid: another replica would refuse it too.
 _REJECTIONS: Final = frozenset({400, 409, 413, 415, 422})
-_DEFAULT_WAIT_SECONDS: Final = 1.0  # where a server limits our rate and does not say for how long
+_DEFAULT_WAIT_SECONDS: Final = 1.0  # if a 429 has no Retry-After
 _NO_HEADERS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
 class CredentialsRefused(TargetMisconfigured):
-    """The server does not take what the gateway proves itself with."""
+    """The server refused the gateway's credentials."""
 
     code = "upstream_credentials_refused"
 
 
 class ReplyReader(AnswerReader):
-    """Accepts one reply as HTTP brings it: its head, then a stream's events or a whole body."""
+    """Receives one reply over HTTP: its head, then a stream's events or a whole body."""
 
     _status = 0
     _events: EventSplitter | None = None
     _collected = 0
-    _shape: TextShape | None = None  # of the chunks that come next, as far as can be known
-    _is_guessed = False  # the shape, from a stream's first chunk and those of earlier streams
-    _lessons = 0  # how often a shape was looked for, since one was of use
+    _shape: TextShape | None = None  # the expected shape of the next chunks
+    _is_guessed = False  # whether the shape was guessed from earlier streams
+    _lessons = 0  # attempts to find a shape since one was last useful
 
     def __init__(
         self,
@@ -63,23 +63,23 @@ class ReplyReader(AnswerReader):
         takes_whole: bool = False,
         sent_credentials: tuple[str, ...] = (),
     ) -> None:
-        """`known_shapes` are those of the target's earlier streams; `takes_whole` as of a ModelCall.
+        """`known_shapes` are those of the target's earlier streams; for `takes_whole` see ModelCall.
 
-        `sent_credentials` are taken out of what the server says of an error.
+        `sent_credentials` are removed from the server's error messages.
         """
-        # Every reply comes this way: what a chat says is looked at, what other requests say is asked for.
+        # Runs for every reply, so chats read attributes directly instead of calling properties.
         form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
         super().__init__(spec.id, sink, form, spec.model or request.model)
         self._is_streamed = isinstance(request, GenerationRequest) and request.stream is True
         if self._is_streamed:
             choices = request.n if isinstance(request, ChatRequest) else request.choice_count
-            if choices is not None and choices > 1:  # they take turns
+            if choices is not None and choices > 1:  # chunks of several choices alternate, so they have no common shape
                 self._lessons = _MAX_LESSONS
         self._known_shapes = known_shapes
         self._takes_whole = takes_whole
         self.sent_credentials = sent_credentials
         self._pieces: list[bytes] = []
-        self._blocks: list[bytes] = []  # of many pieces each, before the others
+        self._blocks: list[bytes] = []  # earlier pieces, joined
         self._most_bytes = _MAX_GENERATED_BODY if form is GENERATED else _MAX_REPLY_BODY
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
@@ -97,7 +97,7 @@ class ReplyReader(AnswerReader):
             self._events = EventSplitter()
 
     def on_body(self, data: bytes) -> bool:
-        """Receive a piece; of a stream, only what carries tokens or an end gets the reply on."""
+        """Process a piece. In a stream, only tokens and ends are progress; return whether there were any."""
         if self._events is not None:
             return self._take_stream(self._events, data)
         self._collected += len(data)
@@ -105,7 +105,7 @@ class ReplyReader(AnswerReader):
         if self._collected > limit:
             raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
         self._pieces.append(data)
-        if len(self._pieces) >= _MOST_PIECES:  # of a few bytes each they would take many times their length
+        if len(self._pieces) >= _MOST_PIECES:  # small pieces would need many times their length in memory
             self._blocks.append(b"".join(self._pieces))
             self._pieces.clear()
         return True
@@ -114,7 +114,7 @@ class ReplyReader(AnswerReader):
         return b"".join(self._blocks + self._pieces) if self._blocks else b"".join(self._pieces)
 
     def chunk_taker(self) -> ChunkTaker | None:
-        """Return what takes the chunks that are like the last, as far as is known."""
+        """Return the object that processes chunks with the expected shape."""
         return self._shape
 
     def _take_stream(self, splitter: EventSplitter, data: bytes) -> bool:
@@ -123,9 +123,9 @@ class ReplyReader(AnswerReader):
         for event in events:
             self.take_event(event)
         if self.is_complete or not splitter.is_between_events:
-            self._forget_shape()  # what comes next is not a text's next piece, or no whole event
+            self._forget_shape()  # the next chunk is not a further piece of text, or no whole event
         elif self._lessons < _MAX_LESSONS and len(events) == 1 and len(events[0]) == len(data):
-            # The first chunk says whose the answer is as well: those that follow are not like it.
+            # The first chunk differs from the others: it also names the role or model.
             if not had_begun:
                 if self._known_shapes is not None and self._tokens and self.model:
                     self._take_shape(self._known_shapes.shape_for(data, is_whole=False))
@@ -135,7 +135,7 @@ class ReplyReader(AnswerReader):
         return self.advances != before
 
     def _passed(self) -> int:
-        """Return how many tokens have passed so far, those in chunks of a known shape included."""
+        """Return the number of tokens so far, including those in chunks of the expected shape."""
         return self._tokens if self._shape is None else self._tokens + self._shape.count
 
     def _learn_shape(self, event: bytes) -> None:
@@ -143,7 +143,7 @@ class ReplyReader(AnswerReader):
         self._forget_shape()
         self._lessons = 1 if was_of_use else self._lessons + 1
         known = self._known_shapes
-        # Chunks of an answer without a name are looked at for one.
+        # While the model is unknown, chunks are parsed to find its name.
         shape = known.shape_for(event, is_whole=True) if known is not None and self.model else None
         if shape is None:
             shape = TextShape.learn(event, only_delta)
@@ -164,16 +164,16 @@ class ReplyReader(AnswerReader):
             self._shape, self._is_guessed = None, False
 
     def conclude(self) -> None:
-        """Know all there is to know of the reply, which has ended. Raises what it failed with."""
+        """Finish reading a reply that has ended. Raises its error, if it failed."""
         self._forget_shape()
         if self._status != 200:
             raise self._error()
         if self._events is not None:
-            # Some servers end their last line, [DONE], without the empty line that completes an event.
+            # Some servers omit the empty line after [DONE].
             rest = b"" if self.is_done else self._events.rest
             is_complete = self.is_complete or data_of(rest) == b"[DONE]"
             if not is_complete or (rest and data_of(rest) != b"[DONE]"):
-                said = self._message_in(rest)  # an error's JSON in place of a stream
+                said = self._message_in(rest)  # a JSON error instead of events
                 raise broken(said, f"target {self._target!r} ended its stream before its answer was complete")
         else:
             try:
@@ -187,10 +187,7 @@ class ReplyReader(AnswerReader):
         super().conclude()
 
     def failure(self, error: Exception) -> Exception:
-        """Return what a reply that broke off has failed with: if its status is known to be an error, that status.
-
-        What is no fault of the target's stays what it is.
-        """
+        """Return the error of an interrupted reply: its HTTP status, if that is an error; otherwise `error` itself."""
         if not isinstance(error, UpstreamError):
             return error
         if self._status == 200:
@@ -215,13 +212,13 @@ class ReplyReader(AnswerReader):
                 f"target {self._target!r} is limiting the gateway's rate",
                 retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
             )
-        if self._status == 404:  # the model or the path: the target is set up wrong, another need not be
+        if self._status == 404:  # model or path unknown: this target is misconfigured, others may not be
             return TargetMisconfigured(
                 f"target {self._target!r} does not know the model or the path (404){said}", code="upstream_not_found"
             )
         if self._status in (401, 403):
             return CredentialsRefused(f"target {self._target!r} refused the gateway's credentials ({self._status})")
-        if 300 <= self._status < 400:  # whoever may redirect us would choose who reads the prompt and the key
+        if 300 <= self._status < 400:  # following it would let the server choose who gets the prompt and the key
             return TargetMisconfigured(
                 f"target {self._target!r} answered with a redirect ({self._status}), and none is followed; "
                 "set its url to where it answers",

@@ -15,18 +15,18 @@ from contracts.serving.configuration import TargetSpec
 
 # RFC 9110, section 5.6.2.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-# What the gateway itself says of a message, or what would change where it ends.
+# Headers that the gateway sets itself, or that would change where a message ends.
 _OURS: Final = frozenset(
     "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
     "proxy-connection te traceparent tracestate trailer transfer-encoding upgrade x-request-id".split()
 )
-# Their values are credentials, which belong into a file or the environment rather than into a database of settings.
+# Names of headers with credentials, whose values must be references to a file, variable or stored secret.
 _SECRET: Final = re.compile(r"authorization|cookie|(^|[-_])(key|token|secret|password)s?$|apikey")
 REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
 
 
 class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a target's settings may say. The way to it is read below."""
+    """The fields that a target's settings may have. Connection settings are parsed by the functions below."""
 
     timeouts: object = None
     tls: object = None
@@ -35,7 +35,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends_reasoning_effort: bool = True
     sends_priority: bool = False
     sends_cache_control: bool = False
-    thinking_cap_field: ThinkingCapField | None = None  # none: by the server's address, where that says it
+    thinking_cap_field: ThinkingCapField | None = None  # `None`: derived from the server's address
     apis: object = None  # read by contracts/serving/spoken_apis.py
     unknown_fields: object = None  # read by the same
     refuses: object = None  # read, like the next two, by `http_abilities`
@@ -48,14 +48,14 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connect: float = 5.0
     first_token: float | None = None
-    first_byte: float | None = None  # the name before: it means the same
+    first_byte: float | None = None  # old name of first_token
     between_tokens: float | None = None
-    between: float | None = None  # the name before
+    between: float | None = None  # old name of between_tokens
     total: float = 1800.0
 
 
 class TlsNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's files by name, and the name that the server must prove."""
+    """Names of a client's TLS files, and the name that the server's certificate must have."""
 
     ca_file: str = ""
     certificate: str = ""
@@ -64,7 +64,7 @@ class TlsNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_timeouts(spec: TargetSpec) -> Timeouts:
-    """Read `settings.timeouts`, in seconds. Raises ConfigurationError."""
+    """Return `settings.timeouts` in seconds. Raises ConfigurationError."""
     try:
         given = msgspec.convert(spec.settings.get("timeouts") or {}, _Timeouts)
     except msgspec.ValidationError as error:
@@ -84,9 +84,9 @@ def read_timeouts(spec: TargetSpec) -> Timeouts:
 
 
 def read_tls(spec: TargetSpec, *, is_https: bool) -> tuple[ssl.SSLContext | None, str]:
-    """Read `settings.tls`: the context for connections and the name the server must prove, empty for the URL's host.
+    """Return the TLS context of `settings.tls` and the server's certificate name (empty: the URL's host).
 
-    `None` if the target is reached without TLS. Raises ConfigurationError.
+    The context is `None` if the target is reached without TLS. Raises ConfigurationError.
     """
     tls = read_tls_names(spec, is_https=is_https)
     if tls is None:
@@ -99,7 +99,7 @@ def read_tls(spec: TargetSpec, *, is_https: bool) -> tuple[ssl.SSLContext | None
 
 
 def read_tls_names(spec: TargetSpec, *, is_https: bool) -> TlsNames | None:
-    """Read `settings.tls` without its files; `None` for a target without TLS. Raise ConfigurationError."""
+    """Return `settings.tls` without reading its files; `None` for a target without TLS. Raises ConfigurationError."""
     given = spec.settings.get("tls")
     if not is_https:
         if given is not None:
@@ -120,10 +120,10 @@ def read_tls_names(spec: TargetSpec, *, is_https: bool) -> TlsNames | None:
 
 
 def read_headers(spec: TargetSpec) -> dict[str, str]:
-    """Read `settings.headers`: values, or where they are: env:NAME or file:PATH. Raises ConfigurationError."""
+    """Return `settings.headers`: values, or references such as env:NAME or file:PATH. Raises ConfigurationError."""
     try:
         given = msgspec.convert(spec.settings.get("headers") or {}, dict[str, str])
-    except msgspec.ValidationError as error:  # it names a place and a type, never a value
+    except msgspec.ValidationError as error:  # its message contains a field and a type, never a value
         raise ConfigurationError(f"target {spec.id!r}, headers: {error}") from error
     seen: set[str] = set()
     for name, value in given.items():

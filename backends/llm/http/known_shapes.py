@@ -1,4 +1,4 @@
-"""The shapes of earlier streams' chunks: what a stream alone has in them, its id and its time, is filled in."""
+"""Chunk shapes of earlier streams, reused for later ones: a stream's own id and time are inserted."""
 
 import re
 from collections.abc import Callable
@@ -9,32 +9,34 @@ from msgspec.structs import replace
 from backends.llm.http.text_shape import TextShape
 from contracts.api.generation import Delta
 
-# The value of an `id` or a `created`, where no character of it is written another way.
+# The value of an `id` or a `created`, if it has no escaped characters.
 _OWN: Final = re.compile(rb'"(?:id|created)":[ ]?("[^"\\]*"|[0-9]+(?=,))')
 _ANOTHER: Final = b'"of another stream"'
 _SAID: Final = "\x01"
-# What says the text again, or parts of it: no two chunks are alike then, and an answer would be kept.
+# Fields that repeat parts of the text: chunks then have no common shape, and it would contain an answer's text.
 _SAID_AGAIN: Final = re.compile(rb'"(?:logprobs|token_ids)":[ ]?[{\[]')
-_LONGEST_OWN: Final = 256  # bytes, as the next
-_LONGEST_KEPT: Final = 4096  # of chunks; longer ones are learned from by each stream for itself
-_MOST_SHAPES: Final = 8  # of one target: models, reasoning and answer
-_MOST_IN_VAIN: Final = 64  # lessons in a row that no later stream had a use for
+_LONGEST_OWN: Final = 256  # bytes of a value that differs between streams
+_LONGEST_KEPT: Final = 4096  # bytes of a chunk; the shape of longer ones is not kept for other streams
+_MOST_SHAPES: Final = 8  # per target: models, reasoning and answer
+_MOST_IN_VAIN: Final = 64  # shapes kept in a row that no later stream could use
 
 
 class _Outline:
-    """One shape with what is before its text in pieces; between them is what each stream has its own of."""
+    """A chunk shape whose part before the text is split into constant pieces; between these are each stream's own
+    values.
+    """
 
     __slots__ = ("_kinds", "_pieces", "shape")
 
     def __init__(self, shape: TextShape, pieces: list[bytes], kinds: list[bool]) -> None:
         self.shape = shape
         self._pieces = pieces
-        self._kinds = kinds  # of what is between them: whether it is a string
+        self._kinds = kinds  # for each value between two pieces: whether it is a string
 
     def before_of(self, event: bytes) -> bytes:
-        """Fill in what an event has of its own; nothing if it begins otherwise.
+        """Return the part before the text with an event's own values inserted; empty if the event begins differently.
 
-        It is the event of a stream whose chunks may be like this: read before, and so known to be JSON.
+        The event has been parsed before, so it is valid JSON.
         """
         pieces = self._pieces
         first = pieces[0]
@@ -47,7 +49,7 @@ class _Outline:
             if end <= place:
                 return b""
             before += event[place:end] + following
-            # After the last of its own an event may go on otherwise: a stream's first names a role as well.
+            # After its last own value an event may differ: a stream's first one also has a role.
             if number + 1 < len(self._kinds) and event[end : end + len(following)] != following:
                 return b""
             place = end + len(following)
@@ -55,10 +57,9 @@ class _Outline:
 
 
 class KnownShapes:
-    """The shapes that one target's chunks have had, newest use first.
+    """The chunk shapes of one target's streams, most recently used first.
 
-    What differs between them is the same JSON in another stream: in place of a string another string, in place of a
-    number another number, of values that nothing here reads.
+    Shapes of different streams differ only in strings and numbers that the gateway does not read.
     """
 
     __slots__ = ("_in_vain", "_outlines")
@@ -68,10 +69,10 @@ class KnownShapes:
         self._in_vain = 0
 
     def shape_for(self, event: bytes, *, is_whole: bool) -> TextShape | None:
-        """Return the shape that chunks after this event may have.
+        """Return the shape that the chunks after this event probably have; `None` if none matches.
 
-        `is_whole`: the event is to have it as well, since its stream has shown that its first does not tell. Else it is
-        not known yet whether the shape is of use: `was_of_use` is to be told.
+        `is_whole`: the event itself must have the shape too. Otherwise the event is a stream's first, which may differ,
+        and the caller must call `was_of_use` once a chunk has the shape.
         """
         for outline in self._outlines:
             before = outline.before_of(event)
@@ -87,13 +88,13 @@ class KnownShapes:
         return None
 
     def was_of_use(self) -> None:
-        """Know that a shape that was given has taken a chunk."""
+        """Record that a chunk had the shape that was returned."""
         self._in_vain = 0
 
     def keep(self, shape: TextShape, event: bytes, read: Callable[[bytes], Delta | None]) -> None:
-        """Keep the shape that was learned of an event for the streams that follow, without what the event says.
+        """Keep a shape for later streams, without the event's text.
 
-        `read` gives what an event carries where that is one delta and nothing else.
+        `read` returns an event's delta if the event has nothing else, otherwise `None`.
         """
         if self._in_vain >= _MOST_IN_VAIN or len(event) > _LONGEST_KEPT or _SAID_AGAIN.search(event):
             return
@@ -111,7 +112,7 @@ class KnownShapes:
         another = pieces[0]
         for number, is_string in enumerate(kinds):
             another += (_ANOTHER if is_string else b"7") + pieces[number + 1]
-        if read(event) == read(another + event[len(before) :]):  # nothing reads what is another now
+        if read(event) == read(another + event[len(before) :]):  # the replaced values are not read
             said = replace(
                 shape.delta, text=_SAID if shape.delta.text else "", reasoning=_SAID if shape.delta.reasoning else ""
             )
@@ -120,8 +121,8 @@ class KnownShapes:
 
 
 def _end_of_string(event: bytes, place: int) -> int:
-    """Return where a JSON string ends that begins here and has no character that is written another way; else
-    `place`.
+    """Return the end of the JSON string that begins at `place`, if it is short and has no escapes;
+    otherwise `place`.
     """
     if not event.startswith(b'"', place):
         return place
@@ -130,6 +131,6 @@ def _end_of_string(event: bytes, place: int) -> int:
 
 
 def _end_of_number(event: bytes, place: int) -> int:
-    """Return where the digits end that a comma follows; else `place`."""
+    """Return the end of the digits at `place` that a comma follows; otherwise `place`."""
     end = event.find(b",", place, place + _LONGEST_OWN)
     return end if end > place and event[place:end].isdigit() else place

@@ -1,4 +1,4 @@
-"""The request body for a server of the client's own API: the client's bytes, except fields that a rule changes."""
+"""Request bodies for servers that speak the client's own API: the client's bytes, except fields that a rule changes."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
 _BLANKS: Final = b" \t\n\r"
 _BLANK: Final = re.compile(rb"[ \t\n\r]*")
 _NAME: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-# What a route may set, by the field's name in each API. What an API has no field for is left out.
+# Fields that a route may set, with their names in each API. Fields that an API lacks are left out.
 _SETTINGS: Final[Mapping[NativeApi, Mapping[str, str]]] = {
     "messages": {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"},
     "responses": {"temperature": "temperature", "top_p": "top_p"},
@@ -28,10 +28,12 @@ _any: Final = msgspec.json.Decoder().decode
 
 
 class EditedBody:
-    """A JSON object of which single top-level fields are set; all other bytes stay as they are."""
+    """A JSON object whose top-level fields can be set; all other bytes stay unchanged."""
 
     def __init__(self, body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> None:
-        """`fields` are the body's where it has been taken apart. Raise msgspec.DecodeError if it is no JSON object."""
+        """`fields` are the body's fields if it has been parsed. Raises msgspec.DecodeError if it is not a
+        JSON object.
+        """
         self._body = body
         self._fields = _decode(body) if fields is None else fields
         self._edits: dict[str, bytes] = {}
@@ -70,7 +72,7 @@ class EditedBody:
         return body
 
     def _is_compact(self) -> bool:
-        """Return whether the fields take all of the body's length: no name is there twice, and nothing between them."""
+        """Return whether the fields account for the body's whole length: no repeated names and no whitespace."""
         size = 1  # the brace; then each name in quotes, a colon, the value, and a comma or brace
         for name, value in self._fields.items():
             size += len(name) + memoryview(value).nbytes + 4
@@ -78,13 +80,15 @@ class EditedBody:
 
 
 def repeats_a_field(body: bytes) -> bool:
-    """Return whether a JSON object has a top-level name twice. Raise msgspec.DecodeError if it is no JSON object."""
+    """Return whether a JSON object has a top-level name twice. Raises msgspec.DecodeError if it is not a
+    JSON object.
+    """
     fields = _decode(body)
     return bool(fields) and _spans(body, fields) is None
 
 
 def _spans(body: bytes, fields: Mapping[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
-    """Return where each field's value begins and ends; `None` if a name is there twice."""
+    """Return the start and end of each field's value; `None` if a name occurs twice."""
     spans: dict[str, tuple[int, int]] = {}
     place = _after_blank(body, 0) + 1  # behind the brace
     for name, value in fields.items():
@@ -111,7 +115,7 @@ def _after_blank(body: bytes, place: int) -> int:
 
 
 class Edits:
-    """What the gateway changes in a request, as in a ModelCall: what a route sets, and what bounds the answer."""
+    """The gateway's changes to a request, as in ModelCall: fields of the route, and limits on the answer."""
 
     __slots__ = ("max_output", "max_thinking", "reasoning_effort", "set_fields")
 
@@ -132,7 +136,7 @@ NO_EDITS: Final = Edits()
 
 
 def native_body(edits: Edits, native: NativeBody, model: str) -> bytes:
-    """Return the body to send: as it came, but for the model's name and what a rule changes."""
+    """Return the body to send: unchanged, except for the model's name and what a rule changes."""
     body = EditedBody(native.body, native.fields)
     if native.api == "gemini":
         _edit_gemini(body, edits)
@@ -152,7 +156,7 @@ def native_body(edits: Edits, native: NativeBody, model: str) -> bytes:
 
 
 def renamed_embedding(body: bytes, model: str) -> bytes:
-    """Return the body of embedContent or batchEmbedContents with another model's name wherever it states one."""
+    """Return the body of embedContent or batchEmbedContents with the model's name replaced everywhere."""
     edited = EditedBody(body)
     name = model if model.startswith("models/") else f"models/{model}"
     if edited.get("model") is not None:
@@ -164,7 +168,7 @@ def renamed_embedding(body: bytes, model: str) -> bytes:
 
 
 def _edit_gemini(body: EditedBody, edits: Edits) -> None:
-    """Set what a rule changes: in this API it stands in `generationConfig`, and the model in the path."""
+    """Apply `edits`. In this API they go into `generationConfig`; the model's name is in the path."""
     name = "generationConfig" if body.get("generation_config") is None else "generation_config"
     given = body.get(name)
     config = dict(given) if isinstance(given, dict) else {}
@@ -190,7 +194,7 @@ def _set_gemini_fields(config: dict[str, object], set_fields: Mapping[str, objec
 
 
 def _gemini_thinking(asked: dict[str, object], edits: Edits) -> dict[str, object]:
-    """Return how much a model of Google's may think: an effort in place of what was asked, within the key's cap."""
+    """Return the `thinkingConfig`: the effort replaces the request's, within the key's cap on reasoning tokens."""
     thinking = dict(asked)
     budget = thinking.get("thinkingBudget", thinking.pop("thinking_budget", None))
     if edits.reasoning_effort is not None:
@@ -217,7 +221,7 @@ def _limit(body: EditedBody, edits: Edits, field: str) -> None:
 
 
 def _bound_thinking(body: EditedBody, edits: Edits) -> None:
-    """Hold thinking to the effort and the cap of the key, and below a limit that was clipped."""
+    """Limit thinking to the key's effort and cap, and to less than max_tokens."""
     effort = edits.reasoning_effort
     if effort == "none":
         body.set("thinking", {"type": "disabled"})

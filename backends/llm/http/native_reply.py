@@ -1,4 +1,4 @@
-"""Read a reply of a server that speaks the client's own API: for accounting, its bytes go on as they came."""
+"""Reads replies of servers that speak the client's own API for accounting; their bytes are passed on unchanged."""
 
 import contextlib
 import re
@@ -38,7 +38,7 @@ from contracts.serving.configuration import TargetSpec
 _OVERLOADED: Final = 529  # Anthropic's
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _encode: Final = msgspec.json.Encoder().encode
-_MAX_USAGE_BYTES: Final = 4096  # of a usage object that is kept
+_MAX_USAGE_BYTES: Final = 4096  # of the usage object in a record
 _NONE: Final[tuple[Delta, ...]] = ()
 _errors: Final = msgspec.json.Decoder(NativeErrorBody)
 _objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -48,23 +48,23 @@ UsageT = TypeVar("UsageT")
 
 
 class NativeReader(ReplyReader):
-    """What the replies of all native APIs have in common."""
+    """Common part of the readers of native APIs."""
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, None, sent_credentials=sent_credentials)
         self._native_sink = sink
-        self._lessons = 1 << 30  # the shapes of chunks are those of chats
+        self._lessons = 1 << 30  # look for no chunk shapes, which exist only for OpenAI's chat format
         self._is_announced = False
-        self._said_usages: list[bytes] = []  # as they came; fields of a later one replace those of an earlier one
+        self._said_usages: list[bytes] = []  # unparsed; fields of later ones replace those of earlier ones
 
     def account(self) -> Result:
-        """Return the account of an answer that is concluded, with the usage as the provider reported it."""
+        """Return the account, with the usage as the provider reported it. Call `conclude` before."""
         said = _joined(self._said_usages)
         self.stated_cost = said.decode("utf-8", "replace") if len(said) <= _MAX_USAGE_BYTES else ""
         return super().account()
 
     def take_event(self, event: bytes) -> None:
-        """Accept one complete server-sent event. Raise UpstreamBroken on an error, or on what cannot be read."""
+        """Process one complete server-sent event. Raises UpstreamBroken if it is an error or cannot be parsed."""
         if self.is_done:
             return
         data = data_of(event)
@@ -84,7 +84,7 @@ class NativeReader(ReplyReader):
         self._native_sink.event(event, deltas, is_usage_only=False)
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raise UpstreamBroken if it is not a valid reply."""
+        """Process a whole reply. Raises UpstreamBroken if it is not valid."""
         self._announce()
         try:
             self._read_whole(body)
@@ -93,16 +93,16 @@ class NativeReader(ReplyReader):
         self._native_sink.whole(body)
 
     def _deltas_in(self, data: bytes) -> tuple[Delta, ...]:
-        """Return what an event says, as far as the gateway knows it."""
+        """Return an event's deltas, and record what else the gateway needs of it."""
         return _NONE
 
     def _read_whole(self, body: bytes) -> None:
-        """Note a whole reply's usage and end."""
+        """Record a whole reply's usage and end."""
 
     def _read_usage(self, said: msgspec.Raw, decode: Callable[[bytes], UsageT]) -> UsageT | None:
-        """Return a usage object, and keep it as it came; `None` if there is none.
+        """Return a usage object, and keep its JSON; `None` if there is none.
 
-        One that cannot be read is kept as well: the reply stands, and its usage stays unknown.
+        An unreadable one is kept too: the reply stays valid, and its usage is unknown.
         """
         usage = bytes(said)
         if usage in _NO_USAGE:
@@ -115,20 +115,20 @@ class NativeReader(ReplyReader):
         return read
 
     def _keep_usage(self, usage: bytes) -> None:
-        """Keep a usage object beside those that came before it."""
+        """Keep a usage object besides the earlier ones."""
         if len(self._said_usages) >= _MAX_KEPT:
             self._said_usages = [_joined(self._said_usages)]
         self._said_usages.append(usage)
 
     def _announce(self) -> None:
-        """Notify the sink, before the first of the answer, that it is in the client's own API."""
+        """Tell the sink, before the first output, that the answer is in the client's own API."""
         if not self._is_announced:
             self._is_announced = True
             self._native_sink.native()
 
     def _error(self) -> TollkeeperError:
         error = super()._error()
-        if not isinstance(error, TargetMisconfigured):  # which is about the gateway's account, not about the request
+        if not isinstance(error, TargetMisconfigured):  # concerns the gateway's account, not the request
             error.upstream_code = _code_of(_said_in(self._whole_body()))
         return error
 
@@ -139,7 +139,7 @@ class NativeReader(ReplyReader):
         return error
 
     def _broken_by(self, data: bytes) -> UpstreamBroken:
-        """Return the error that a stream reports."""
+        """Return the error that an event of the stream reports."""
         error = broken(self._message_in(data), f"target {self._target!r} reported an error in its stream")
         said = _said_in(data)
         if said is not None:
@@ -149,7 +149,7 @@ class NativeReader(ReplyReader):
 
 
 def _joined(usages: list[bytes]) -> bytes:
-    """Return usage objects as one; empty if there is none."""
+    """Merge usage objects into one; empty if there are none."""
     if len(usages) < 2:
         return usages[0] if usages else b""
     fields: dict[str, msgspec.Raw] = {}
@@ -186,12 +186,12 @@ _STOPS: Final = {
 
 
 class MessagesReader(NativeReader):
-    """Reads a message, or the events of one."""
+    """Reads a reply in Anthropic's Messages API, whole or as events."""
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, sent_credentials)
         self._stated = NOTHING_STATED
-        self._calls: dict[int, int] = {}  # the place among the calls of each block that is one
+        self._calls: dict[int, int] = {}  # number of the tool call by index of its block
 
     def _deltas_in(self, data: bytes) -> tuple[Delta, ...]:
         event = _message_events.decode(data)
@@ -260,7 +260,7 @@ class MessagesReader(NativeReader):
 
 
 def _without_output(usage: MessagesUsage | None) -> MessagesUsage | None:
-    """Return the usage that stands at a stream's start without its output: that is a first guess, not a count."""
+    """Return a stream's initial usage without its output count, which is only an estimate."""
     return usage and msgspec.structs.replace(usage, output_tokens=None, output_tokens_details=None)
 
 
@@ -294,11 +294,11 @@ _ENDS: Final = frozenset(("response.completed", "response.incomplete"))
 
 
 class ResponsesReader(NativeReader):
-    """Reads a response, or the events of one."""
+    """Reads a reply in OpenAI's Responses API, whole or as events."""
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, sent_credentials)
-        self._calls: dict[int, int] = {}  # the place among the calls of each item that is one
+        self._calls: dict[int, int] = {}  # number of the tool call by index of its item
 
     def _deltas_in(self, data: bytes) -> tuple[Delta, ...]:
         event = _response_events.decode(data)
@@ -353,7 +353,7 @@ class ResponsesReader(NativeReader):
 
 
 def _failure_in(data: bytes) -> bytes:
-    """Return the error of an event as an error's body: it stands at the top, or in the response."""
+    """Return an event's error as the body of an error reply; it is at the top level or in the response."""
     found = msgspec.json.decode(data, type=FailedEvent)
     error = found.response.error if found.response is not None else found.error
     return _encode(NativeErrorBody(error or NativeError(code=found.code, message=found.message)))

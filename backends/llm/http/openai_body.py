@@ -1,4 +1,4 @@
-"""The request body for an OpenAI-compatible server: the caller's bytes, changed only where needed."""
+"""Request bodies for OpenAI-compatible servers: the caller's bytes, changed only if needed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from backends.llm.base import ModelCall
 from contracts.api.chat import ChatRequest, GenerationRequest, ReasoningEffort, TranslatedChat
 from contracts.api.completion import CompletionRequest
 
-# "thinking": Anthropic's `budget_tokens`, "reasoning": OpenRouter's `max_tokens`; the others are fields of their own,
-# of vLLM and of Qwen's API.
+# "thinking": Anthropic's `budget_tokens`, "reasoning": OpenRouter's `max_tokens`; the others are top-level fields of
+# vLLM and of Qwen's API.
 ThinkingCapField = Literal["", "thinking", "reasoning", "thinking_token_budget", "thinking_budget"]
 _LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
 
@@ -23,13 +23,14 @@ _USAGE_END: Final = b',"stream_options":{"include_usage":true}}'
 
 @dataclass(frozen=True, slots=True)
 class BodyFields:
-    """How one server wants to be told things.
+    """How one server expects certain fields.
 
-    `model` is its own name for the model; empty: the caller's. `output_limit` is the field for a limit where the
-    caller gave none: every server takes `max_tokens` but OpenAI's own for its reasoning models. A model that does not
-    reason may refuse an effort; vLLM refuses a priority unless it was started with `--scheduling-policy priority`.
-    `thinking_cap_field` is where it takes a cap on reasoning tokens; empty: it takes none, and is told none.
-    The marks of a chat that came in Anthropic's words (`cache_control`, `thinking_blocks`) are for LiteLLM and such.
+    `model` is its name for the model; empty: the caller's. `output_limit` is the field for an output limit if the
+    caller set none: all servers accept `max_tokens`, except OpenAI's own for its reasoning models.
+    `sends_reasoning_effort`: models without reasoning may refuse an effort. `sends_priority`: vLLM refuses a priority
+    unless it was started with `--scheduling-policy priority`. `sends_cache_control`: whether marks of a chat in
+    Anthropic's format (`cache_control`, `thinking_blocks`) are sent, as LiteLLM understands them. `thinking_cap_field`
+    is the field for a cap on reasoning tokens; empty: none.
     """
 
     model: str = ""
@@ -41,7 +42,7 @@ class BodyFields:
 
 
 class _Body:
-    """A request's fields. What is not set goes out byte for byte."""
+    """A request's fields. If none is changed, the original bytes are sent."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -60,7 +61,7 @@ class _Body:
             self._is_changed = True
 
     def drop(self, name: str) -> None:
-        """Remove a field, where it is there."""
+        """Remove a field if it exists."""
         self._is_changed |= self._fields.pop(name, None) is not None
 
     def encoded(self) -> bytes:
@@ -69,7 +70,9 @@ class _Body:
 
 
 def body_for(call: ModelCall, server: BodyFields) -> bytes:
-    """Return the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
+    """Return the body to send: unchanged unless the model's name, usage reporting, a limit or the priority requires a
+    change.
+    """
     request = call.request
     if isinstance(request, TranslatedChat):
         call = replace(call, body=_in_its_words(request, server))
@@ -102,7 +105,7 @@ def _without_output(call: ModelCall, server: BodyFields, renamed: bool) -> bytes
 
 
 def _changes_thinking(call: ModelCall, server: BodyFields) -> bool:
-    """Return whether a key bounds how much a chat's model thinks, in a way that this server is told."""
+    """Return whether the key limits a chat's reasoning and this server has a field for it."""
     if not isinstance(call.request, ChatRequest):
         return False
     return bool(call.reasoning_effort is not None and server.sends_reasoning_effort) or bool(
@@ -113,7 +116,7 @@ def _changes_thinking(call: ModelCall, server: BodyFields) -> bool:
 def _change_generation(
     body: _Body, call: ModelCall, request: GenerationRequest, server: BodyFields, limit: int | None
 ) -> None:
-    """Change what the route sets, the output's limit, the bounds on thinking and the priority."""
+    """Apply the route's fields, the output limit, the limits on reasoning and the priority."""
     if call.set_fields:
         _set_fields(body, call.set_fields, server)
         limit = limit or _set_limit(call.set_fields)
@@ -129,7 +132,7 @@ def _change_generation(
 
 
 def with_usage(request: GenerationRequest, body: bytes) -> bytes:
-    """Return a stream's body as `body_for` does where nothing else is to be changed."""
+    """Return a stream's body with usage reporting switched on and nothing else changed."""
     if request.wants_usage:
         return body
     if request.stream_options is None and body.find(b"stream_options") < 0:
@@ -145,7 +148,7 @@ def _ask_for_usage(body: _Body) -> None:
 
 
 def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:
-    """Return a translated chat as this server takes it: nobody chose these fields for it but the gateway."""
+    """Return the body of a translated chat, with its generated fields named as this server expects."""
     body = _Body(chat.marked_body if server.sends_cache_control and chat.marked_body else chat.chat_body)
     if chat.reasoning_effort is not None and not server.sends_reasoning_effort:
         body.drop("reasoning_effort")
@@ -158,7 +161,7 @@ def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:
 
 
 def _set_fields(body: _Body, fields: Mapping[str, object], server: BodyFields) -> None:
-    """Set what the model's route says. The limit is set by itself: servers have two names for it."""
+    """Set the route's fields, except the output limit, for which servers have two names."""
     for name, value in fields.items():
         if name != "reasoning_effort":
             if name != "max_tokens":
@@ -173,18 +176,18 @@ def _set_limit(fields: Mapping[str, object]) -> int | None:
 
 
 def _states_effort(body: _Body) -> bool:
-    """Return whether the caller states an effort where only some servers look for it: OpenRouter's."""
+    """Return whether the caller set an effort in OpenRouter's field."""
     reasoning = body.get("reasoning")
     return isinstance(reasoning, dict) and reasoning.get("effort") is not None
 
 
 def _new_limit(request: GenerationRequest, max_output: int | None) -> int | None:
-    """Return the limit that the server is to be told in place of what the body says; `None`: leave it as it is."""
+    """Return the output limit to send instead of the body's; `None`: leave it unchanged."""
     stated = request.stated_limits
-    if not stated:  # an API's default is told as well: servers have defaults of their own
+    if not stated:  # an API's default is sent too, because servers have defaults of their own
         known = [limit for limit in (request.output_limit, max_output) if limit is not None]
         return min(known, default=None)
-    # Servers differ in which of two names they heed, so neither may say more.
+    # Servers differ in which of the two fields they use, so neither may exceed the limit.
     return max_output if max_output is not None and max(stated) > max_output else None
 
 
@@ -198,10 +201,10 @@ def _limit(body: _Body, max_output: int, unless_given: str) -> None:
 
 
 def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
-    """Let every place that states an effort say this one; where none does, OpenAI's field."""
+    """Replace the effort in every field that states one; if none does, set OpenAI's field."""
     is_stated = body.get("reasoning_effort") is not None
     variables = body.get("chat_template_kwargs")
-    if isinstance(variables, dict):  # vLLM's and SGLang's: what they hand to the chat template
+    if isinstance(variables, dict):  # of vLLM and SGLang: variables of the chat template
         if "reasoning_effort" in variables:
             is_stated = True
             variables["reasoning_effort"] = effort
@@ -217,17 +220,15 @@ def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
 
 
 def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
-    """Notify a server of how many tokens the model may think, in the server's own words; never more than the body
-    says.
-    """
+    """Set a server's cap on reasoning tokens in its own field, never above what the body states."""
     if field == "thinking":
         _cap_budget(body, cap)
     elif field == "reasoning":
         stated = body.get("reasoning")
         reasoning: dict[str, object] = stated if isinstance(stated, dict) else {}
         if "none" in (reasoning.get("effort"), body.get("reasoning_effort")) or reasoning.get("enabled") is False:
-            return  # it is not to think at all
-        kept = {name: value for name, value in reasoning.items() if name != "effort"}  # it takes one of the two
+            return  # reasoning is switched off
+        kept = {name: value for name, value in reasoning.items() if name != "effort"}  # only one of the two is allowed
         body.set("reasoning", {**kept, "max_tokens": _least(reasoning.get("max_tokens"), cap)})
         body.drop("reasoning_effort")
     else:
@@ -235,7 +236,7 @@ def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
 
 
 def _cap_budget(body: _Body, cap: int) -> None:
-    """Cap Anthropic's budget; below its least one the model is not asked to think, and so does not."""
+    """Limit Anthropic's thinking budget. Below the API's minimum, thinking is left out."""
     thinking, effort = body.get("thinking"), body.get("reasoning_effort")
     is_asked = isinstance(thinking, dict) and thinking.get("type") != "disabled"
     if not is_asked and effort in (None, "none"):

@@ -1,6 +1,6 @@
 """A target that speaks OpenAI's protocol over HTTP: vLLM, SGLang, TGI, a hosted provider, another gateway.
 
-A stream's events go out as the bytes they came in; they are read only for accounting.
+A stream's events are passed on unchanged; they are parsed only for accounting.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_met
 _ANY_JSON: Final = b"\r\ncontent-type: application/json\r\naccept: text/event-stream, application/json\r\n"
 _OPENROUTER: Final = "openrouter.ai"
 _ANTHROPIC: Final = "api.anthropic.com"
-# Its own API takes a key in another header than those of OpenAI's shape do.
+# Anthropic's own API expects the key in a header of its own.
 _BEARER: Final = b"\r\nauthorization: Bearer "
 _ANTHROPIC_KEY: Final = b"\r\nx-api-key: "
 _GOOGLE: Final = "generativelanguage.googleapis.com"
@@ -57,7 +57,9 @@ _READERS: Final[Mapping[NativeApi, type[NativeReader]]] = {
 
 
 class OpenAIHttpTarget(QuickTarget):
-    """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
+    """One OpenAI-compatible server. `spec.url` is the base to which `/chat/completions` is appended, e.g.
+    http://host:8000/v1.
+    """
 
     def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
         if not spec.url:
@@ -79,13 +81,13 @@ class OpenAIHttpTarget(QuickTarget):
         self._credentials.watch(self._renew_head)
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Leave it open: only the server has the tokenizer."""
+        """Return `None`: only the server has the tokenizer."""
         return None
 
     async def call(self, call: ModelCall, sink: Sink, *, is_again: bool = False) -> Result:
-        """Forward the request and pass the reply on. Raises UpstreamError, UpstreamRejected or UnsupportedParameter.
+        """Forward a request and its reply. Raises UpstreamError, UpstreamRejected or UnsupportedParameter.
 
-        Credentials that are refused are read again; where they are others by now, the request is sent once more.
+        If the credentials are refused, they are read again; if they have changed, the request is sent once more.
         """
         try:
             exchange, reader = await self._send(call, sink)
@@ -98,7 +100,7 @@ class OpenAIHttpTarget(QuickTarget):
             await exchange.finished()
         except UpstreamError as error:
             failure = error
-        if failure is not None:  # out here: decision 0032 says why
+        if failure is not None:  # outside the handler, see decision 0032
             raise reader.failure(failure)
         try:
             return reader.result()
@@ -106,7 +108,7 @@ class OpenAIHttpTarget(QuickTarget):
             if is_again:
                 raise
             refusal = error
-        if not await self.reread():  # out here: decision 0032 says why
+        if not await self.reread():  # outside the handler, see decision 0032
             raise refusal
         return await self.call(call, sink, is_again=True)
 
@@ -144,7 +146,7 @@ class OpenAIHttpTarget(QuickTarget):
         return await self._pool.send(head, body, reader), reader
 
     async def _send_media(self, call: ModelCall, sink: Sink, request: MediaRequest) -> tuple[Exchange, ReplyReader]:
-        """Send a request for other media: the bytes as they are, but for the model's name."""
+        """Send a request for images, audio or moderation: unchanged, except for the model's name."""
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
         if isinstance(request, TranscriptionRequest):
             model = self._fields.model
@@ -159,7 +161,7 @@ class OpenAIHttpTarget(QuickTarget):
         return await self._pool.send(head, body, reader), reader
 
     async def _send_native(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
-        """Send a request in the API that it came in: the bytes as they are, but for what the gateway changes."""
+        """Send a request in the API in which it arrived: unchanged, except for what the gateway must change."""
         model = self._fields.model or call.request.model
         if self._abilities is not None:
             refuse_named(call.request.model, fields_of(native.body), self._abilities.refuses)
@@ -184,7 +186,7 @@ class OpenAIHttpTarget(QuickTarget):
         return head
 
     async def _send_embedding(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
-        """Send what is to be embedded in Google's API: the bytes as they are, but for the model's name."""
+        """Send an embedding request in Google's API: unchanged, except for the model's name."""
         model = self._fields.model or call.request.model
         body = renamed_embedding(native.body, model) if model != call.request.model else native.body
         path = native.path.replace(MODEL_IN_PATH, quote(model, safe="/"), 1)
@@ -197,7 +199,7 @@ class OpenAIHttpTarget(QuickTarget):
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
-        """Return whether chats for a model go out as they came: nothing to check, add or, unless `native`, rename."""
+        """Return whether chats for a model are sent unchanged. With `native`, its name may be replaced."""
         fields = self._fields
         if native is not None:
             return native in self._apis and self._abilities is None
@@ -215,14 +217,14 @@ class OpenAIHttpTarget(QuickTarget):
         sink: PassingSink | None,
         asker: Asker,
     ) -> SentRequest | None:
-        """Send a request on a connection that is idle; `None` if none is."""
-        # What comes whole has no sink: its class, which takes some fifty lines of memory to ask, need not be known.
+        """Send a request on an idle connection; return `None` if there is none."""
+        # Whole answers have no sink, which is checked first because the check of the class is slow.
         if sink is not None and isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
         connection = self._pool.send_at_once(self._head_of(path, trace, request_id, len(body)), body, asker)
         if connection is None:
             return None
-        # Of a sink's methods, such replies use those of a PassingSink.
+        # Such replies use only the methods of a PassingSink.
         reader = ReplyReader(
             self.spec,
             cast(Sink | None, sink),
@@ -236,7 +238,7 @@ class OpenAIHttpTarget(QuickTarget):
     def send_native_at_once(
         self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
     ) -> SentRequest | None:
-        """Send a request in the API that it came in, on a connection that is idle; `None` if none is."""
+        """Send a request in the API in which it arrived, on an idle connection; return `None` if there is none."""
         native = request.native
         if native is None:
             return None
@@ -251,24 +253,24 @@ class OpenAIHttpTarget(QuickTarget):
         return _SentOnIdle(reader, connection, self._pool, self)
 
     async def reread(self) -> bool:
-        """Read the credentials again; return whether they are others by now."""
+        """Read the credentials again; return whether they have changed."""
         if not await self._credentials.reread():
             return False
         self._renew_head()
         return True
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Return False: the protocol has no way to ask for the rest of an answer."""
+        """Return `False`: the protocol cannot continue an answer."""
         return False
 
     async def close(self) -> None:
-        """Close every connection to the server."""
+        """Close all connections to the server."""
         await self._credentials.close()
         await self._pool.close()
 
     @property
     def fault(self) -> str:
-        """Return why a renewed key or certificate is not in use; empty if none is amiss."""
+        """Return why a renewed key or certificate is not in use; empty if there is no problem."""
         return self._credentials.fault or (self._tls.fault if isinstance(self._tls, LiveContext) else "")
 
     def _head_of(self, path: str, trace: str, request_id: str, length: int) -> bytes:
@@ -279,7 +281,7 @@ class OpenAIHttpTarget(QuickTarget):
         return head.encode("latin-1")
 
     def _renew_head(self) -> None:
-        """Put together what the heads of all requests begin and end with."""
+        """Build the constant beginning and end of all request heads."""
         self._head_start = f"POST {self._pool.origin.prefix}"
         self._head_end = (
             f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}{_ANY_JSON.decode()[2:]}"
@@ -288,7 +290,7 @@ class OpenAIHttpTarget(QuickTarget):
 
 
 def _trace_of(call: ModelCall) -> str:
-    """Return the header lines by which the server goes on with the caller's trace."""
+    """Return the header lines that continue the caller's trace."""
     trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
     return f"{trace}tracestate: {call.trace_state}\r\n" if call.trace_state else trace
 
@@ -304,12 +306,12 @@ class _SentOnIdle(SentRequest):
         self._connection = connection
         self._pool = pool
         self._target = target
-        self._is_released = False  # then the connection may be another request's
+        self._is_released = False  # afterwards another request may use the connection
 
     def conclude(self, error: Exception | None) -> None:
-        """Know what the reply was. Raises SendAgain if the connection was dead or the credentials are old."""
+        """Read the reply's result. Raises SendAgain if the connection was dead or the credentials are outdated."""
         if isinstance(error, StaleConnection):
-            self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
+            self._pool.drop_idle()  # so that the request is sent again on a new connection (decision 0007)
             raise SendAgain
         reader = self._reader
         if error is not None:
@@ -328,17 +330,17 @@ class _SentOnIdle(SentRequest):
         return self._reader.account()
 
     def release(self) -> None:
-        """Release the connection, or close it where the reply has not ended."""
+        """Release the connection; closes it if the reply has not ended."""
         self._is_released = True
         self._connection.release()
 
     def pause(self) -> None:
-        """Stop reading, so that a slow client holds the target back; nothing once the connection is released."""
+        """Pause reading, so that a slow client slows the target down. Does nothing after the release."""
         if not self._is_released:
             self._connection.pause()
 
     def resume(self) -> None:
-        """Read again; nothing once the connection is released."""
+        """Resume reading. Does nothing after the release."""
         if not self._is_released:
             self._connection.resume()
 
@@ -359,6 +361,6 @@ def _body_fields(spec: TargetSpec) -> BodyFields:
 
 
 def _cap_field(spec: TargetSpec) -> ThinkingCapField:
-    """Return where a server takes a cap on reasoning, as far as its address tells."""
+    """Return the field for a cap on reasoning tokens by the server's address; empty if unknown."""
     host = Origin.parse(spec.url or "").host
     return "reasoning" if host == _OPENROUTER or host.endswith(f".{_OPENROUTER}") else ""

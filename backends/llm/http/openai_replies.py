@@ -1,7 +1,4 @@
-"""Parse complete replies and errors of OpenAI-compatible servers.
-
-Whole replies have one form for each kind of request.
-"""
+"""Parses whole replies and errors of OpenAI-compatible servers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ _AnyDecoder = msgspec.json.Decoder[ChatReply] | msgspec.json.Decoder[EmbeddingRe
 
 @dataclass(frozen=True, slots=True)
 class ReplyForm:
-    """How the reply to one kind of request is read: what it is called, and the field without which it is none."""
+    """The format of the reply to one kind of request: its name in errors, its required field, and its decoder."""
 
     name: str
     content: str
@@ -45,7 +42,7 @@ _FORMS: Final[Mapping[type, ReplyForm]] = {
 class _Message(msgspec.Struct, frozen=True):
     content: msgspec.Raw = msgspec.Raw()
     reasoning_content: msgspec.Raw = msgspec.Raw()
-    reasoning: msgspec.Raw = msgspec.Raw()  # as OpenRouter and newer vLLM name it
+    reasoning: msgspec.Raw = msgspec.Raw()  # the name in OpenRouter and newer vLLM
     tool_calls: msgspec.Raw = msgspec.Raw()
     refusal: msgspec.Raw = msgspec.Raw()
 
@@ -66,7 +63,7 @@ _MAX_SEARCHED: Final = 16 * 1024
 
 
 def answer_bytes(body: bytes) -> int | None:
-    """Return the size of what a generated answer says, as JSON; `None` if it says nothing that can be read."""
+    """Return the number of bytes of a generated answer's content as JSON; `None` if it has none or cannot be parsed."""
     try:
         choices = _answers.decode(body).choices
     except (msgspec.MsgspecError, RecursionError):
@@ -78,18 +75,18 @@ def answer_bytes(body: bytes) -> int | None:
 def _parts(choice: _Choice) -> list[bytes]:
     said = choice.message
     thought = bytes(said.reasoning_content)
-    if thought in _NOTHING:  # a server that states both says the same in both
+    if thought in _NOTHING:  # servers that send both fields send the same in both
         thought = bytes(said.reasoning)
     return [bytes(choice.text), bytes(said.content), thought, bytes(said.tool_calls), bytes(said.refusal)]
 
 
 def form_for(request: AnyRequest) -> ReplyForm:
-    """Return how the reply to a request is read."""
+    """Return the format of the reply to a request."""
     return _FORMS.get(type(request), GENERATED)
 
 
 def usage_in(reply: AnyReply) -> Usage | None:
-    """Return the usage that a reply states; `None` if it states none, or one that contradicts itself."""
+    """Return the usage that a reply states; `None` if it states none or a contradictory one."""
     try:
         if isinstance(reply, PairReply):
             return reply.reported
@@ -99,7 +96,7 @@ def usage_in(reply: AnyReply) -> Usage | None:
 
 
 def broken(quote: str, otherwise: str) -> UpstreamBroken:
-    """Return the error of a reply that broke off: with what the server says of it, or else in words of ours."""
+    """Return the error of an interrupted reply, with the server's message `quote`, or else `otherwise`."""
     error = UpstreamBroken(quote or otherwise)
     error.quote = quote
     return error
@@ -117,9 +114,9 @@ class _ErrorBody(msgspec.Struct):
 
 
 def message_in(body: bytes, sent: Iterable[str]) -> str:
-    """Return the message of an error in OpenAI's shape, at most 500 characters; empty if there is none.
+    """Return the message of an error in OpenAI's format, at most 500 characters; empty if there is none.
 
-    The credentials that were `sent`, and what looks like some, are taken out.
+    Credentials that were `sent`, and anything that looks like one, are removed.
     """
     try:
         parsed = msgspec.json.decode(body, type=_ErrorBody)
@@ -127,12 +124,12 @@ def message_in(body: bytes, sent: Iterable[str]) -> str:
         return ""
     error = parsed.error
     message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
-    # Cut last: half a key would not be found. What is looked at is bounded too.
+    # Truncated after the removal, which would not find half a key.
     return without_credentials(message[:_MAX_SEARCHED], sent)[:_MAX_ERROR_MESSAGE] if message else ""
 
 
 def type_in(body: bytes) -> str:
-    """Return the type of an error in OpenAI's shape, such as "server_error"; empty if there is none."""
+    """Return the type of an error in OpenAI's format, such as "server_error"; empty if there is none."""
     try:
         parsed = msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,6 @@
-"""Targets that can send a request as it came, without waiting for anything: what plans need of them.
+"""Interface of targets that can send a request unchanged without waiting, which plans use.
 
-They are classes rather than protocols. In machine code a protocol's method is looked up by its name, which touches some
-twenty lines of memory a call; a class has it at a known place (decision 0071).
+Classes instead of protocols: compiled code looks up a protocol's method by name, which is slower (decision 0071).
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ from contracts.recording.records import CountMethod
 
 
 class SentRequest(ABC):
-    """A request that was sent at once, and its reply, of which the most is said here once it is concluded."""
+    """A request that was sent at once, with the facts of its reply after `conclude`."""
 
     __slots__ = (
         "usage",
@@ -36,38 +35,41 @@ class SentRequest(ABC):
         self.finish_reason = ""
         self.model = ""  # the target's name for what it served
         self.body = b""  # of a whole answer that no sink takes
-        self.served_model = ""  # as `Sink.served` is told it
+        self.served_model = ""  # as passed to `Sink.served`
         self.served_version = ""
-        self.service_tier = ""  # that it says it was answered at, where that is not the standard one
+        self.service_tier = ""  # as the reply states it; empty: the standard one
 
     @abstractmethod
     def conclude(self, error: Exception | None) -> None:
-        """Know what the reply was, which has ended like this. Raises SendAgain, or what `Target.call` would."""
+        """Read the result of a reply that ended with `error` (`None`: well). Raises SendAgain, or what `Target.call`
+        would.
+        """
 
     @abstractmethod
     def account(self) -> Result:
-        """Return the account of a reply that is concluded, as `Target.call` does."""
+        """Return the account, like `Target.call`. Call `conclude` before."""
 
     @abstractmethod
     def release(self) -> None:
-        """Release the connection: at the reply's end it is kept, before it is closed."""
+        """Release the connection for reuse; before the reply's end, close it."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Stop reading the reply, its client being slow."""
+        """Pause reading the reply because its client is slow."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
 
 class QuickTarget(ABC):
-    """A target that can send a request as it came, without waiting for anything."""
+    """A target that can send a request unchanged without waiting."""
 
     @abstractmethod
     def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
-        """Return whether chats that ask for a model by this name go out byte for byte, unless the gateway sets
-        something in them. In an API of their own (`native`) the model's name may be another.
+        """Return whether chats for a model are sent byte for byte, unless the gateway sets something in them.
+
+        In an API of their own (`native`), the model's name may be replaced.
         """
 
     @abstractmethod
@@ -77,17 +79,17 @@ class QuickTarget(ABC):
         request: AnyRequest,
         body: bytes,
         request_id: str,
-        trace: str,  # header lines by which the target goes on with the caller's trace, each with its line end
+        trace: str,  # header lines that continue the caller's trace, each with its line end
         sink: PassingSink | None,
         asker: Asker,
     ) -> SentRequest | None:
-        """Send a request where there is a connection for it now; `None` if there is none.
+        """Send a request if a connection is idle; return `None` if not.
 
-        A stream's reply goes to the sink. What comes whole needs none: it is kept for the one that concludes it.
+        A stream's reply goes to `sink`. A whole reply needs no sink: it is stored in the SentRequest.
         """
 
     @abstractmethod
     def send_native_at_once(
         self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
     ) -> SentRequest | None:
-        """Send a request in the API that it came in as `send_at_once` does. Its reply goes to the sink in any case."""
+        """Send a request in the API in which it arrived, as `send_at_once` does. Its reply always goes to the sink."""

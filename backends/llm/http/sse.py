@@ -1,4 +1,4 @@
-"""Server-sent events, split into whole events (WHATWG HTML, section 9.2) as bytes, without copying more than needed."""
+"""Splits server-sent events (WHATWG HTML, section 9.2) into whole events as bytes, with little copying."""
 
 import re
 from typing import Final
@@ -6,31 +6,31 @@ from typing import Final
 from contracts.errors import UpstreamBroken
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
-MAX_EVENTS: Final = 2048  # in one piece, which has 32 KiB at most: events of tokens are longer than that
+MAX_EVENTS: Final = 2048  # in one piece of at most 32 KiB: events with tokens are longer than 16 bytes
 
-# An empty line after a line's end, each of them LF or CRLF.
+# An empty line after a line end; both are LF or CRLF.
 _BLANK_LINE: Final = re.compile(rb"\n\r?\n")
-# The same in a stream whose lines all end with a lone CR, as the standard allows. Nobody mixes it with the others.
+# The same in a stream whose lines all end with CR only, as the standard allows.
 _BLANK_CR_LINE: Final = re.compile(rb"\r\r")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_LONGEST_BLANK: Final = 3  # bytes: how far an end that has begun may reach back
+_LONGEST_BLANK: Final = 3  # bytes of an event's end that may be in earlier pieces
 
 
 class EventSplitter:
-    """Cuts a byte stream into events. Each event keeps its own bytes, including the blank line that ends it."""
+    """Splits a byte stream into events. Each keeps its own bytes, including the blank line at its end."""
 
     def __init__(self, most_bytes: int = MAX_EVENT_BYTES) -> None:
-        """`most_bytes` is how long an event may be."""
+        """`most_bytes` is the maximum length of an event."""
         self._most_bytes = most_bytes
         self._rest = bytearray()
-        self._searched = 0  # bytes of the rest in which no event ends
+        self._searched = 0  # bytes of the rest that have been searched for an end
         self._blank = _BLANK_LINE
         self._has_begun = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the events they complete.
+        """Add bytes and return the events that they complete.
 
-        Raises UpstreamBroken on an event that is too long, and on thousands that are too short to carry anything.
+        Raises UpstreamBroken for an event that is too long, and for more than 2048 events in one piece.
         """
         if not self._has_begun:
             data = self._begin(data)
@@ -64,16 +64,16 @@ class EventSplitter:
 
     @property
     def is_between_events(self) -> bool:
-        """Return whether nothing is held back."""
+        """Return whether there is no incomplete event."""
         return not self._rest
 
     @property
     def rest(self) -> bytes:
-        """Return the bytes of an unfinished event, empty if there are none."""
+        """Return the bytes of an incomplete event; empty if there is none."""
         return bytes(self._rest.strip())
 
     def _begin(self, data: bytes) -> bytes:
-        """Accept the stream's first bytes, without the mark that may stand before them."""
+        """Process the stream's first bytes, and remove a byte order mark."""
         if data.startswith(b"data:") and not self._rest:  # as most do
             self._has_begun = True
             return data
@@ -86,13 +86,13 @@ class EventSplitter:
         return data.removeprefix(_BYTE_ORDER_MARK)
 
     def _keep(self, buffer: bytes | bytearray, start: int) -> None:
-        """Hold back what no blank line has ended yet, and not look through it again: pieces may be tiny."""
+        """Buffer an incomplete event, and record how far it has been searched."""
         if start or buffer is not self._rest:
             self._rest = bytearray(buffer[start:])
         self._searched = max(0, len(self._rest) - _LONGEST_BLANK)
 
     def _ends_lines_with_cr(self, data: bytes) -> bool:
-        """Find out, once, that the stream is one whose lines end with CR alone."""
+        """Detect, once, that the stream's lines end with CR only."""
         if self._blank is _BLANK_CR_LINE or b"\r" not in data or b"\n" in self._rest or b"\r\r" not in self._rest:
             return False
         self._blank = _BLANK_CR_LINE
@@ -101,12 +101,12 @@ class EventSplitter:
 
 
 def _is_one_event(data: bytes) -> bool:
-    """Return whether this is one event of one line, whole: for less than a search for all that may end one."""
+    """Return whether this is one whole event of one line, a faster check than a search for ends."""
     return data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2
 
 
 def data_of(event: bytes) -> bytes:
-    """Return an event's data: its `data:` lines joined by line ends; empty for comments and keep-alives."""
+    """Return an event's data: its `data:` lines joined by line feeds; empty for comments and keep-alives."""
     if event.startswith(b"data:") and event.find(b"\n") >= len(event) - 3:  # the usual case: one line
         return event[5:].strip()
     lines = (line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:"))

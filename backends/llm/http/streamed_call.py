@@ -1,4 +1,4 @@
-"""Ask for a whole answer by a stream: which requests and targets allow it, and the call as it is then sent."""
+"""Requests a stream from the target for a whole answer: which requests and targets allow that, and the changed call."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -12,7 +12,7 @@ from contracts.api.requests import AnyRequest
 from contracts.errors import UpstreamRejected
 from contracts.serving.configuration import TargetSpec
 
-# Fields whose effect a stream does not carry, or with which servers refuse to stream. The values named ask for nothing.
+# Fields that have no effect in streams, or with which servers refuse to stream, and their values without effect.
 _WHOLE_ONLY: Final[dict[str, tuple[object, ...]]] = {
     "audio": (None,),
     "best_of": (None, 1),
@@ -27,7 +27,7 @@ _NAMES: Final = tuple(f'"{name}"'.encode() for name in _WHOLE_ONLY)
 
 
 def can_stream(spec: TargetSpec) -> bool:
-    """Return whether a target streams as far as its settings say: one that takes no streams is set to refuse them."""
+    """Return whether a target streams, as far as its settings tell."""
     if spec.kind == "openai_http":
         refused = spec.settings.get("refuses")
         return not (isinstance(refused, list | tuple | set | frozenset) and {"stream", "stream_options"} & set(refused))
@@ -38,11 +38,11 @@ def can_stream(spec: TargetSpec) -> bool:
 
 
 def may_be_streamed(request: AnyRequest, body: bytes) -> bool:
-    """Return whether a request for a whole answer can be asked by a stream with nothing of its answer lost."""
+    """Return whether a stream can replace the whole answer that a request asks for, without losing anything."""
     if not isinstance(request, GenerationRequest) or request.is_streamed:
         return False
     if isinstance(request, TranslatedChat) and request.native is not None:
-        return False  # it may pass through as it came
+        return False  # it may be passed on unchanged
     if not any([name in body for name in _NAMES]):
         return True
     try:
@@ -53,7 +53,7 @@ def may_be_streamed(request: AnyRequest, body: bytes) -> bool:
 
 
 def streamed(call: ModelCall) -> ModelCall:
-    """Return the call that asks for the same answer by a stream. Usage is asked for when its body is made."""
+    """Return the call changed to request a stream. Usage reporting is switched on when its body is built."""
     request = call.request
     assert isinstance(request, GenerationRequest)
     changed: dict[str, Any] = {"stream": True, "stream_options": None}
@@ -70,9 +70,9 @@ def streamed(call: ModelCall) -> ModelCall:
 
 
 def refuses_stream(error: UpstreamRejected) -> bool:
-    """Return whether a server refused a request because of the stream that the gateway asked for.
+    """Return whether a server refused a request because of streaming.
 
-    Servers have no code for it: the field that a server names tells, or else its own words.
+    Servers have no error code for this, so the field or the message is searched for "stream".
     """
     return "stream" in (error.param or "") or "stream" in error.quote.lower()
 

@@ -1,4 +1,4 @@
-"""The shape of chunks that differ in their text alone: known again by their bytes, without reading their JSON."""
+"""Recognizes chunks that differ only in their text by comparing bytes, without parsing their JSON."""
 
 import re
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from backends.http_client.http_connection import ChunkTaker
 from backends.llm.base import Sink
 from contracts.api.generation import Delta
 
-# What is before the JSON string that holds what is generated.
+# The names of fields with generated text, as they precede its JSON string.
 _FIELDS: Final = (b'"content":', b'"text":', b'"reasoning_content":', b'"reasoning":')
 _STRING: Final = re.compile(rb' ?("[^"\\]*(?:\\.[^"\\]*)*")')
-# OpenAI's filling, so that a chunk's length says nothing of its text: another on each.
+# OpenAI's random padding, which hides the length of a chunk's text.
 _FILLING: Final = re.compile(rb'"obfuscation":[ ]?("[^"\\]*")')
 _MARK: Final = "\x01no-model-says-this\x02"  # one word, so that it counts as one token
 _MARK_JSON: Final = msgspec.json.encode(_MARK)
-_SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # of a chunk's size, the likeliest first
-_USUAL_LENGTHS: Final = 2048  # of chunks: the lines that state these are at hand
+_SIZE_DIGITS: Final = (2, 3, 4, 5, 6, 1)  # possible numbers of digits of a chunk's size, most frequent first
+_USUAL_LENGTHS: Final = 2048  # the size lines of chunks up to this length are precomputed
 
 Tell: TypeAlias = Callable[[bytes], object]
 
@@ -28,25 +28,23 @@ _replace: Final = msgspec.structs.replace
 
 
 def _size_line(length: int) -> bytes:
-    """Return the line that a chunk of the given number of bytes begins with, which states the size of what follows
-    it.
-    """
+    """Return the line at the beginning of a chunk of `length` bytes, which states the size of the data after it."""
     for digits in _SIZE_DIGITS:
         size = length - digits - 4  # 4: the line ends after the size and after the event
         line = b"%x\r\n" % size if size > 0 else b""
         if len(line) == digits + 2:
             return line
-    return b"\r\n"  # no chunk begins so
+    return b"\r\n"  # matches no chunk
 
 
 _size_lines: Final = [_size_line(length) for length in range(_USUAL_LENGTHS)]
 
 
 class TextShape(ChunkTaker):
-    """Accepts chunks of one shape: the bytes before and after the text, in the framing of HTTP's chunked coding.
+    """Recognizes chunks of one shape: fixed bytes before and after the text, in HTTP's chunked framing.
 
-    What has these bytes and one JSON string between them, not an empty one, is the same chunk with another text: to put
-    a string in another's place changes nothing else in a JSON document.
+    A chunk with these bytes and one JSON string between them, not empty, is the same chunk with another text: replacing
+    a string changes nothing else in a JSON document.
     """
 
     __slots__ = ("_after", "_before", "_passing", "count", "delta")
@@ -54,15 +52,15 @@ class TextShape(ChunkTaker):
     def __init__(self, before: bytes, after: bytes, delta: Delta) -> None:
         self._before = before
         self._after = after + b"\r\n"
-        self.delta = delta  # of the chunk that it was learned from
+        self.delta = delta  # of the chunk from which the shape was derived
         self._passing: ChunkTaker = _NOBODY
-        self.count = 0  # of the chunks taken
+        self.count = 0  # chunks processed
 
     @staticmethod
     def learn(event: bytes, read: Callable[[bytes], Delta | None]) -> "TextShape | None":
-        """Find where an event's text stands, by reading it with another in its place; `None` if it has none.
+        """Derive the shape of an event by replacing its text and parsing the result; `None` if that does not work.
 
-        `read` gives what an event carries where that is one delta and nothing else.
+        `read` returns an event's delta if the event has nothing else, otherwise `None`.
         """
         delta = read(event)
         if delta is None or delta.tokens != 1 or (delta.text and delta.reasoning):
@@ -79,33 +77,33 @@ class TextShape(ChunkTaker):
         return None
 
     def fits(self, event: bytes) -> bool:
-        """Return whether an event that was read otherwise has this shape."""
+        """Return whether an event that was parsed has this shape."""
         return event.startswith(self._before) and event.endswith(self._after[:-2])
 
     def begun_with(self, before: bytes, delta: Delta) -> "TextShape":
-        """Return the shape that differs in what is before the text."""
+        """Return the same shape with other bytes before the text."""
         return TextShape(before, self._after[:-2], delta)
 
     @property
     def before(self) -> bytes:
-        """Return what is before the text."""
+        """Return the bytes before the text."""
         return self._before
 
     def pass_to(self, sink: Sink) -> None:
-        """Let a sink have what is taken."""
+        """Set the sink that processed chunks are passed to."""
         ask: Callable[[Delta], Tell | None] | None = getattr(sink, "relay", None)
         relay: object = None if ask is None else ask(self.delta)
-        if isinstance(relay, ChunkTaker):  # what is callable and this as well
+        if isinstance(relay, ChunkTaker):  # checked first, as such a relay is also callable
             self._passing = relay
         else:
             self._passing = _Telling(cast("Tell | None", relay) or partial(self._tell, sink))
 
     def take(self, framed: bytes) -> bool:
-        """Pass a whole chunk in its framing on where it is of this shape and says something; return whether it was."""
+        """Pass on a whole chunk if it has this shape and one word of text; return whether it was passed on."""
         between = self._between(framed)
         try:
             if not between or between.find(b" ", 2, -2) >= 0 or between.find(b"\\n", 2, -2) >= 0 or not _text(between):
-                return False  # of several words it is read, and counted as several tokens
+                return False  # several words are parsed, and counted as several tokens
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         if not self._passing.take(framed):
@@ -114,17 +112,17 @@ class TextShape(ChunkTaker):
         return True
 
     def _between(self, framed: bytes) -> bytes:
-        """Return what stands between the shape's two ends; nothing if they are others, or the size is."""
+        """Return the bytes between the shape's beginning and end; empty if the chunk does not have this shape."""
         length = len(framed)
         line = _size_lines[length] if length < _USUAL_LENGTHS else _size_line(length)
         before, after = self._before, self._after
         if not framed.startswith(line) or not framed.endswith(after):
             return b""
-        event = framed[len(line) :]  # in two steps: what compares at a place is no one step
+        event = framed[len(line) :]  # a copy, because `startswith` with an offset is slower
         return event[len(before) : -len(after)] if event.startswith(before) else b""
 
     def _tell(self, sink: Sink, framed: bytes) -> None:
-        """Notify a sink of an event of this shape as of any other."""
+        """Pass an event of this shape to a sink without a `relay`."""
         event, known = framed[framed.index(b"\n") + 1 : -2], self.delta
         text = _text(self._text_json(event[len(self._before) : len(event) + 2 - len(self._after)]))
         said = (text, "") if known.text else ("", text)
@@ -132,12 +130,12 @@ class TextShape(ChunkTaker):
         sink.event(event, (delta,), is_usage_only=False)
 
     def _text_json(self, between: bytes) -> bytes:
-        """Return the text's JSON out of what is between the shape's two ends."""
+        """Return the text's JSON out of the bytes between the shape's beginning and end."""
         return between
 
 
 class FilledShape(TextShape):
-    """The same where a second string varies, which says nothing."""
+    """A shape with a second varying string, the padding, whose content is ignored."""
 
     __slots__ = ("_middle",)
 
@@ -146,15 +144,15 @@ class FilledShape(TextShape):
         self._middle = middle
 
     def fits(self, event: bytes) -> bool:
-        """Return whether an event that was read otherwise has this shape."""
+        """Return whether an event that was parsed has this shape."""
         return super().fits(event) and self._middle in event
 
     def begun_with(self, before: bytes, delta: Delta) -> TextShape:
-        """Return the shape that differs in what is before the text."""
+        """Return the same shape with other bytes before the text."""
         return FilledShape(before, self._middle, self._after[:-2], delta)
 
     def take(self, framed: bytes) -> bool:
-        """Pass a whole chunk in its framing on where it is of this shape and says something; return whether it was."""
+        """Pass on a whole chunk if it has this shape and one word of text; return whether it was passed on."""
         text, middle, filling = self._between(framed).partition(self._middle)
         try:
             if not middle or text.find(b" ", 2, -2) >= 0 or text.find(b"\\n", 2, -2) >= 0 or not _text(text):
@@ -179,7 +177,7 @@ def _shape_around(before: bytes, after: bytes, delta: Delta) -> TextShape:
 
 
 class _Nobody(ChunkTaker):
-    """Drops chunks: there is no sink yet."""
+    """Drops chunks while there is no sink."""
 
     __slots__ = ()
 
@@ -188,7 +186,7 @@ class _Nobody(ChunkTaker):
 
 
 class _Telling(ChunkTaker):
-    """Returns chunks to a callable."""
+    """Passes chunks to a callable."""
 
     __slots__ = ("_tell",)
 

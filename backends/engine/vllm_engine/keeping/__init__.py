@@ -1,1 +1,3 @@
-"""Prompts that callers asked to be kept, in vLLM's own cache: what runs in the process that schedules."""
+"""Pinning of prompt prefixes in vLLM's own prefix cache, at the request of callers: what runs in the scheduler's
+process.
+"""

@@ -1,4 +1,4 @@
-"""Messages between a request and vLLM's scheduler about pinning a prompt: plain lists both ways."""
+"""Messages between the host and vLLM's scheduler about pinning prompt prefixes, as plain lists."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -6,13 +6,14 @@ from typing import Any, Final
 from contracts.engine.wire import Submit
 
 ORDER: Final = "tollkeeper_keep"  # of SamplingParams.extra_args
-ANSWER: Final = "tollkeeper_kept"  # of an output's kv_transfer_params, which vLLM hands on as they are
+ANSWER: Final = "tollkeeper_kept"  # of an output's kv_transfer_params, which vLLM passes on unchanged
 
 
 def order_fields(submit: Submit) -> dict[str, object]:
-    """Return the fields of SamplingParams that order what a request wants kept; none if it wants nothing.
+    """Return the fields of SamplingParams that ask the scheduler to pin a request's marked prefixes; empty without
+    marks.
 
-    A prompt with images has more tokens for vLLM than for who marked it: nothing of it can be kept.
+    Prompts with images are never pinned: vLLM counts more tokens for them than the caller who set the marks.
     """
     if not submit.kept_prefixes or submit.images:
         return {}
@@ -21,9 +22,7 @@ def order_fields(submit: Submit) -> dict[str, object]:
 
 
 def read_order(sampling: Any) -> tuple[str, list[tuple[int, int]]] | None:
-    """Return the tenant, and (tokens, seconds) of each prefix to be kept, the shortest first; `None` without an
-    order.
-    """
+    """Return the tenant, and (tokens, seconds) of each prefix to pin, the shortest first; `None` if there is none."""
     order = (getattr(sampling, "extra_args", None) or {}).get(ORDER)
     if not order:
         return None
@@ -32,15 +31,15 @@ def read_order(sampling: Any) -> tuple[str, list[tuple[int, int]]] | None:
 
 
 def read_answer(parameters: Mapping[str, Any] | None) -> Sequence[int] | None:
-    """Return for each prefix how many tokens of it are kept, 0: none; `None` if nothing was said."""
+    """Return the number of pinned tokens of each prefix (0: not pinned); `None` if the output has no such answer."""
     if not parameters:
         return None
     return parameters.get(ANSWER)
 
 
 def written_tokens(submit: Submit, kept: Sequence[int], cached_tokens: int) -> dict[int, int]:
-    """Return how many tokens are newly kept, by for how many seconds: what the cache had already is read, not
-    written.
+    """Return the number of newly pinned tokens by time to live in seconds. Tokens that were cached before count as
+    read.
     """
     written: dict[int, int] = {}
     known = cached_tokens

@@ -1,6 +1,6 @@
-"""Keeps what requests want kept of their prompts, beside vLLM's scheduler and in its thread.
+"""Pin the prompt prefixes that requests mark, inside vLLM's scheduler thread.
 
-Knows vLLM's objects by the names of their attributes alone, so it runs and is tested without vLLM.
+Accesses vLLM's objects by attribute names only, so it runs and is tested without vLLM.
 """
 
 import time
@@ -13,14 +13,15 @@ from backends.engine.vllm_engine.keeping.orders import ANSWER, read_order
 
 _SECOND_NS: Final = 1_000_000_000
 _GROUP_BYTES: Final = 4
-_MOST_ENDED: Final = 64  # requests that ended before their first token are forgotten beyond so many
+_MOST_ENDED: Final = 64  # above this number, requests that ended before their first token are removed
 _WAITING: Final = ("WAITING", "PREEMPTED")
 
 
 class PromptKeeper:
-    """`expect` a request, `answer` with its first output. What is kept gives way to what runs.
+    """Pins marked prefixes: `expect` registers a request, `answer` pins its prefixes at its first output.
 
-    While nothing is kept or expected, it costs a step nothing.
+    Pinned blocks are released if a running request needs them. Costs a step nothing while no prefix is pinned or
+    expected.
     """
 
     def __init__(self, manager: Any, block_size: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
@@ -34,11 +35,11 @@ class PromptKeeper:
 
     @property
     def kept(self) -> int:
-        """Return the number of blocks that are kept."""
+        """Return the number of pinned blocks."""
         return len(self._holds)
 
     def expect(self, request: Any) -> None:
-        """Record what vLLM's Request wants kept."""
+        """Register a request (vLLM's Request) if it has prefixes to pin."""
         if read_order(request.sampling_params) is None:
             return
         if len(self._expected) >= _MOST_ENDED:
@@ -46,13 +47,15 @@ class PromptKeeper:
         self._expected[request.request_id] = request
 
     def expire(self) -> None:
-        """Let go of what has had its time; before each step."""
+        """Unpin the prefixes whose time to live has passed. Called before each step."""
         if self._holds:
             self._holds.expire(self._now_ns())
             self._lend()
 
     def answer(self, outputs: Mapping[int, Any]) -> None:
-        """Keep the prompts that have been computed, and say so in their first outputs, vLLM's EngineCoreOutputs."""
+        """Pin the prefixes of prompts that have been computed, and report them in `outputs` (vLLM's
+        EngineCoreOutputs).
+        """
         if not self._expected:
             return
         for client in outputs.values():
@@ -63,12 +66,12 @@ class PromptKeeper:
         self._lend()
 
     def let_go(self) -> None:
-        """Keep nothing any more: the cache is to be emptied."""
+        """Unpin everything, so that the cache can be emptied."""
         self._holds.clear()
         self._lend()
 
     def _keep(self, request: Any) -> list[int]:
-        """Keep a prompt's beginnings; return for each how many tokens of it are kept."""
+        """Pin a prompt's prefixes; return the number of pinned tokens of each."""
         order = read_order(request.sampling_params)
         assert order is not None
         tenant, prefixes = order
@@ -82,17 +85,17 @@ class PromptKeeper:
         return kept
 
     def _lend(self) -> None:
-        """Stand between vLLM and its blocks while some are kept, and not otherwise."""
+        """Replace vLLM's `allocate_slots` by `_allocate_kept` while blocks are pinned, and restore it otherwise."""
         if self._holds:
             self._manager.allocate_slots = self._allocate_kept
         else:
             self._manager.__dict__.pop("allocate_slots", None)
 
     def _allocate_kept(self, request: Any, num_new_tokens: int, *rest: Any, **options: Any) -> Any:
-        """Allocate; if there is no room, with blocks that are only kept.
+        """Allocate blocks; if there are too few, release pinned ones.
 
-        A request that waits is given them only where it can begin with them. One that runs would otherwise preempt
-        another.
+        For a queued request, pinned blocks are released only if it can then start. A running one gets them before vLLM
+        preempts another request.
         """
         found = self._allocate(request, num_new_tokens, *rest, **options)
         if found is not None or not self._holds:
@@ -110,6 +113,6 @@ class PromptKeeper:
 
 
 def _hits(blocks: Any) -> set[bytes]:
-    """Return the keys of the cached blocks that a request begins with (vLLM's KVCacheBlocks)."""
+    """Return the keys of the cached blocks at the beginning of a request's prompt (`blocks`: vLLM's KVCacheBlocks)."""
     groups = blocks.blocks if blocks is not None else ()
     return {one.block_hash[:-_GROUP_BYTES] for one in (groups[0] if groups else ()) if one.block_hash is not None}

@@ -1,26 +1,26 @@
-"""Puts vLLM's numbered event batches in order: asks again for what is missing, and says what cannot be had any more."""
+"""Puts vLLM's numbered event batches in order: requests missing batches again, and reports those that are lost."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-END: Final = -1  # the number after the last batch that is told again
-_MOST_AHEAD: Final = 20_000  # batches kept while earlier ones are asked for again
-_PATIENCE_NS: Final = 5_000_000_000  # vLLM answers between two batches, or within a tenth of a second
+END: Final = -1  # the number that ends a replay
+_MOST_AHEAD: Final = 20_000  # batches buffered while a replay of earlier ones is awaited
+_PATIENCE_NS: Final = 5_000_000_000  # time limit of a replay; vLLM answers between two batches, or within 0.1 s
 
 
 class KvWire(Protocol):
-    """The way to vLLM's publisher. Nothing waits."""
+    """The connection to vLLM's event publisher. No method blocks."""
 
     def receive(self) -> tuple[int, bytes] | None:
         """Return the next batch with its number; `None` if there is none yet."""
 
     def ask_again(self, first: int) -> None:
-        """Ask for the batches from a number on once more, as far as they are kept."""
+        """Request a replay of the batches from number `first` on, as far as vLLM still has them."""
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Return the next of the requested batches with its number; the last has number -1."""
+        """Return the next replayed batch with its number, or `None`; number -1 ends the replay."""
 
     def close(self) -> None:
         """Close the sockets."""
@@ -32,15 +32,15 @@ class KvFeed:
 
     wire: KvWire
     now_ns: Callable[[], int] = time.monotonic_ns
-    gaps: int = 0  # times that batches were missing
-    lost: int = 0  # times that they could not be had again
+    gaps: int = 0  # how often batches were missing
+    lost: int = 0  # how often the replay did not have them
     _next: int = 0
-    _asked_ns: int | None = None  # since when an answer is due
-    _unended: int = 0  # answers whose end has not come: those to questions that were given up may still come
+    _asked_ns: int | None = None  # when the awaited replay was requested
+    _unended: int = 0  # replays whose end has not arrived, including those that timed out
     _ahead: dict[int, bytes] = field(default_factory=dict)
 
     def take(self) -> list[bytes | None]:
-        """Return the batches that have come; `None` stands where some are lost for good."""
+        """Return the batches that have arrived, in order; `None` marks a place where batches are lost."""
         found: list[bytes | None] = []
         if self._asked_ns is not None:
             self._take_again(found)
@@ -67,7 +67,7 @@ class KvFeed:
             self._settle(found)
 
     def _drop_late(self) -> None:
-        """Let go of an answer that came after its question was given up: its end would settle the next gap."""
+        """Discard a replay that arrives after its time limit: its end would be taken for that of the next one."""
         while self._unended and (batch := self.wire.receive_again()) is not None:
             self._unended -= batch[0] == END
 
@@ -76,7 +76,7 @@ class KvFeed:
         return max(self._ahead) - self._next >= len(self._ahead)
 
     def _take_again(self, found: list[bytes | None]) -> None:
-        """Record what was asked for. Where the answer has a hole, what comes after it is used all the same."""
+        """Read replayed batches. If the replay has a gap too, the batches after it are used nevertheless."""
         while (batch := self.wire.receive_again()) is not None:
             number, payload = batch
             if number == END:
@@ -91,7 +91,7 @@ class KvFeed:
             self._settle(found)
 
     def _settle(self, found: list[bytes | None]) -> None:
-        """Continue with the events that have arrived."""
+        """End the wait for a replay, and continue with the batches that have arrived."""
         self._asked_ns = None
         for number in sorted(self._ahead):
             if number != self._next:

@@ -1,4 +1,6 @@
-"""vLLM's own KV events (vllm/distributed/kv_events.py, 0.25.1): msgpack, a batch for a step that changed the cache."""
+"""vLLM's KV cache events (vllm/distributed/kv_events.py, 0.25.1): msgpack, one batch per step that changed
+the cache.
+"""
 
 from typing import Any, Final
 
@@ -6,13 +8,14 @@ import msgspec
 
 from contracts.errors import InvalidRecord
 
-EngineHash = int | bytes  # vLLM's name of a block: the low 64 bits of its hash, or all of it
+EngineHash = int | bytes  # a block's hash in vLLM: its low 64 bits, or all of it
 
 
 class BlockStored(msgspec.Struct, tag=True, gc=False):
-    """Blocks that are cached from now on, one after another from their parent; `None`: from the first token.
+    """Blocks that were added to the cache: a chain that follows the parent block, or starts a prompt if it is `None`.
 
-    `extra_keys` has an entry for each block: the adapter's name, images with their places, in the first block the salt.
+    `extra_keys` has an entry per block: the adapter's name, images with their positions, and in the first block the
+    salt.
     """
 
     block_hashes: list[EngineHash]
@@ -27,7 +30,7 @@ class BlockStored(msgspec.Struct, tag=True, gc=False):
 
 
 class BlockRemoved(msgspec.Struct, tag=True, gc=False):
-    """Blocks that have been evicted. Of two that were stored under one hash each is told by itself."""
+    """Blocks that were evicted. If a hash was stored twice, each copy has its own removal."""
 
     block_hashes: list[EngineHash]
     medium: str | None = None
@@ -35,7 +38,7 @@ class BlockRemoved(msgspec.Struct, tag=True, gc=False):
 
 
 class AllBlocksCleared(msgspec.Struct, tag=True, gc=False):
-    """The cache is empty."""
+    """The cache was emptied."""
 
 
 KvMessage = BlockStored | BlockRemoved | AllBlocksCleared
@@ -51,7 +54,7 @@ _decoder: Final[msgspec.msgpack.Decoder[_Batch]] = msgspec.msgpack.Decoder(_Batc
 
 
 def decode_events(payload: bytes) -> list[KvMessage]:
-    """Return a batch's events in order. Raises InvalidRecord if it is of no shape that is known."""
+    """Return a batch's events in order. Raises InvalidRecord if its format is unknown."""
     try:
         return _decoder.decode(payload).events
     except (msgspec.MsgspecError, ValueError) as error:

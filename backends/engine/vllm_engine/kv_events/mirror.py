@@ -1,7 +1,7 @@
 """A mirror of vLLM's prefix cache under the block keys that routers use.
 
-vLLM's hashes begin with a random number and cannot be computed elsewhere; its events carry the token ids, the salt
-and the adapter's name, which is what our names are made of (contracts.engine.block_keys).
+vLLM's hashes start from a random seed and cannot be computed elsewhere. Its events contain the token ids, the salt and
+the adapter's name, from which block keys are computed (contracts.engine.block_keys).
 """
 
 from array import array
@@ -25,7 +25,7 @@ from backends.engine.vllm_engine.kv_events.messages import (
 from contracts.engine.block_keys import KEY_BYTES, chain, public_hash, root_key
 
 _GPU: Final = "GPU"
-# Groups of layers that see a whole prompt: what these hold, a prompt hits.
+# Kinds of layer groups with full attention: their cached blocks decide what a prompt hits.
 _WHOLE: Final = (None, "full_attention", "mla_attention", "sink_full_attention", "unknown")
 _MOST_SALTS: Final = 4_096
 
@@ -36,24 +36,24 @@ Label = tuple[str, str]  # tenant, adapter
 class _Held:
     key: bytes
     label: Label
-    copies: int = 0  # vLLM stores a block again that two requests computed at the same time
+    copies: int = 0  # more than one if two requests computed the block at the same time
 
 
 @dataclass(slots=True)
 class KvMirror:
-    """Follows one cache by its events, and tells of changes to `log`.
+    """Applies a cache's events, and writes the resulting changes to `log`.
 
-    A block whose parent is not known, as after a loss, has no name here: routers then know less than there is.
+    Blocks whose parent is unknown, as after lost events, get no key: routers then know fewer blocks than are cached.
     """
 
     log: KvEventLog
-    unnamed: int = 0  # blocks that were stored and could not be named
-    _group: int | None = None  # the one that is followed, of a model with several
+    unnamed: int = 0  # stored blocks whose key could not be computed
+    _group: int | None = None  # the layer group that is mirrored, if a model has several
     _held: dict[EngineHash, _Held] = field(default_factory=dict)
     _tenants: OrderedDict[str, str] = field(default_factory=OrderedDict)  # by salt
 
     def note_salt(self, salt: str, tenant: str) -> None:
-        """Know whose a salt is, so that events can say it."""
+        """Record which tenant a cache salt belongs to, for the labels of changes."""
         if salt and self._tenants.get(salt) != tenant:
             self._tenants[salt] = tenant
             if len(self._tenants) > _MOST_SALTS:
@@ -70,7 +70,7 @@ class KvMirror:
                 self._remove(message)
 
     def clear(self) -> None:
-        """Empty the mirror: the cache was cleared, or its content is unknown."""
+        """Empty the mirror, because the cache was emptied or its contents are unknown."""
         if self._held:
             self._held.clear()
             self.log.note(KvChange("cleared"))
@@ -146,7 +146,7 @@ class KvMirror:
 
 
 def _extras(message: BlockStored, place: int) -> list[Any]:
-    """Return what a block's hash has besides its tokens, without the adapter's name, which comes first."""
+    """Return a block's extra hash inputs (images, salt) without the adapter's name, which comes first."""
     found = message.extra_keys[place] if message.extra_keys and place < len(message.extra_keys) else None
     if not found:
         return []
@@ -154,7 +154,9 @@ def _extras(message: BlockStored, place: int) -> list[Any]:
 
 
 def _mixed(parent: bytes, extras: Sequence[Any]) -> bytes:
-    """Return a block that has an image in it a name of its own: no prompt of words alone has it."""
+    """Return the parent key for a block, mixed with its images if it has any, so that no text prompt has
+    the same key.
+    """
     if not extras:
         return parent
     return blake2b(msgspec.msgpack.encode(extras), digest_size=KEY_BYTES, key=parent).digest()

@@ -1,4 +1,4 @@
-"""The sockets to vLLM's event publisher, on this machine alone: events carry what people wrote."""
+"""ZeroMQ sockets to vLLM's event publisher. Only on this machine, because events contain prompts."""
 
 import importlib
 from pathlib import Path
@@ -8,11 +8,11 @@ _MOST_WAITING: Final = 200_000  # batches; beyond, ZeroMQ drops them, which show
 
 
 class PublisherSocket:
-    """Listens to a publisher that may not have begun yet. Used by one thread."""
+    """Subscribes to a publisher, which may start later. Used by one thread."""
 
     def __init__(self, events: str, again: str) -> None:
-        """Accept the addresses of the events and of those that are told again."""
-        # vLLM's own dependency: not in the environment that types are checked in, and needed here alone
+        """Connect to the addresses `events` (live events) and `again` (replays)."""
+        # a dependency of vLLM: not installed where types are checked, and needed only here
         self._zmq: Any = importlib.import_module("zmq")
         self._context: Any = self._zmq.Context(1)
         self._events = self._context.socket(self._zmq.SUB)
@@ -28,11 +28,11 @@ class PublisherSocket:
         return self._next(self._events)
 
     def ask_again(self, first: int) -> None:
-        """Request the batches from number `first` on again."""
+        """Request a replay of the batches from number `first` on."""
         self._again.send_multipart((b"", first.to_bytes(8, "big")))
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Return the next of the requested batches with its number; the last has number -1."""
+        """Return the next replayed batch with its number, or `None`; number -1 ends the replay."""
         return self._next(self._again)
 
     def close(self) -> None:
@@ -48,5 +48,5 @@ class PublisherSocket:
 
 
 def addresses(folder: Path) -> tuple[str, str]:
-    """Return the addresses for publishing and for replay, in a folder that only its owner may enter."""
+    """Return the addresses for live events and for replays, as sockets in a folder that only its owner may enter."""
     return f"ipc://{folder / 'e'}", f"ipc://{folder / 'r'}"

@@ -20,23 +20,25 @@ from contracts.recording.records import KvRecord
 
 _log = logging.getLogger(__name__)
 
-_BATCHES_KEPT: Final = 10_000  # by vLLM, to tell them again
+_BATCHES_KEPT: Final = 10_000  # kept by vLLM for replays
 
 
 class KvSource(Protocol):
-    """One engine's cache, followed. Every call comes from the thread that steps the engine."""
+    """Source of one engine's cache changes. Every call comes from the thread that steps the engine."""
 
     def note_salt(self, salt: str, tenant: str) -> None:
-        """Know whose a salt is, before vLLM gets the request."""
+        """Record which tenant a cache salt belongs to. Called before vLLM gets the request."""
 
     def take(self, *, more_follows: bool = False) -> list[KvRecord]:
-        """Return the cache's changes since the last call. Never waits. Removals may come later if `more_follows`."""
+        """Return the cache's changes since the last call, without blocking. With `more_follows`, removals may come
+        later.
+        """
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return what the cache holds. Raises Unavailable if that is not known."""
+        """Return the cached blocks. Raises Unavailable if they are not known."""
 
     def forget(self) -> None:
-        """Record that vLLM was told to forget every prefix; its own word of it comes with its next step."""
+        """Record that vLLM was asked to empty its prefix cache; its own event follows with its next step."""
 
     def facts(self) -> Facts:
         """Return counters."""
@@ -47,7 +49,7 @@ class KvSource(Protocol):
 
 @dataclass(slots=True)
 class NoKvEvents:
-    """Knows nothing of the cache, and says why."""
+    """Null implementation for an engine without cache events; `why` is the reason that errors give."""
 
     why: str = "this engine does not tell what its cache holds"
 
@@ -59,23 +61,23 @@ class NoKvEvents:
         return []
 
     def cached_blocks(self) -> CachedBlocks:
-        """Refuse: nobody knows."""
+        """Raise Unavailable: the cached blocks are not known."""
         raise Unavailable(self.why, code="unsupported_call")
 
     def forget(self) -> None:
-        """Forget nothing."""
+        """Do nothing."""
 
     def facts(self) -> Facts:
-        """Return nothing."""
+        """Return no counters."""
         return {}
 
     def close(self) -> None:
-        """Stop nothing."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
 class KvFollower:
-    """Follows vLLM's cache by what its publisher says."""
+    """Follows vLLM's cache by the events that it publishes."""
 
     feed: KvFeed
     mirror: KvMirror
@@ -83,7 +85,7 @@ class KvFollower:
     unreadable: int = 0
 
     def note_salt(self, salt: str, tenant: str) -> None:
-        """Know whose a salt is."""
+        """Record which tenant a cache salt belongs to."""
         self.mirror.note_salt(salt, tenant)
 
     def take(self, *, more_follows: bool = False) -> list[KvRecord]:
@@ -92,18 +94,18 @@ class KvFollower:
         return self.mirror.log.take(more_follows=more_follows)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return what the cache holds, as far as it was told of."""
+        """Return the cached blocks that events have reported."""
         self._follow()
         log = self.mirror.log
         return CachedBlocks(log.engine, log.sequence, log.block_size, self.mirror.hashes)
 
     def forget(self) -> None:
-        """Hold nothing any more."""
+        """Empty the mirror."""
         self._follow()
         self.mirror.clear()
 
     def facts(self) -> Facts:
-        """Return counters: batches that were missing, those lost for good, blocks that could not be named."""
+        """Return counters: missing batches, lost ones, unreadable ones, and blocks whose key could not be computed."""
         return {
             "kv_events_gaps": self.feed.gaps,
             "kv_events_lost": self.feed.lost,
@@ -131,18 +133,20 @@ class KvFollower:
                 self.mirror.apply(message)
 
     def _lose(self, why: str) -> None:
-        """What was removed meanwhile is not known: hold nothing, and learn again what is stored from now on."""
+        """Empty the mirror after lost events: what was removed meanwhile is unknown, later events fill it again."""
         _log.warning("cache content is unknown: events are missing reason=%s", why)
         self.mirror.clear()
 
 
 class KvPlace:
-    """Where vLLM is to publish, decided before it starts; `follow` gives who listens there, later."""
+    """The sockets on which vLLM is to publish events, chosen before it starts. `follow` returns the reader of the
+    events.
+    """
 
     def __init__(self, wire: Callable[[str, str], KvWire] = PublisherSocket) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="kv-"))  # for its owner alone
+        self._folder = Path(tempfile.mkdtemp(prefix="kv-"))  # only its owner has access
         self.events, self.again = addresses(self._folder)
-        self._wire = wire(self.events, self.again)  # before vLLM begins: what comes first is heard too
+        self._wire = wire(self.events, self.again)  # before vLLM starts, so that its first events are received
 
     def config_fields(self) -> dict[str, Any]:
         """Return the fields of vLLM's KVEventsConfig."""
@@ -155,11 +159,11 @@ class KvPlace:
         }
 
     def follow(self, log: KvEventLog) -> KvFollower:
-        """Start to follow."""
+        """Return a follower that writes cache changes to `log`."""
         return KvFollower(KvFeed(self._wire), KvMirror(log), self._remove)
 
     def close(self) -> None:
-        """Release the place: the model did not load."""
+        """Close the sockets and remove their folder, if the model did not load."""
         self._wire.close()
         self._remove()
 

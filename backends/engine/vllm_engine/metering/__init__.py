@@ -1,1 +1,1 @@
-"""Metering of vLLM: what its workers measure of each step, and how the host makes step records and accounts of it."""
+"""Metering of vLLM: workers measure each step, and the host turns measurements into step records and accounts."""

@@ -1,6 +1,6 @@
 """Read a step's composition from the scheduler's output: sequences, tokens, kinds.
 
-Knows vLLM's `SchedulerOutput` by the names of its fields alone, so it runs and is tested without vLLM.
+Accesses vLLM's `SchedulerOutput` by field names only, so it runs and is tested without vLLM.
 """
 
 from collections import Counter
@@ -12,10 +12,11 @@ from algorithms.gpu_time.step_model import DECODE, ENCODE, PREFILL
 from backends.engine.vllm_engine.metering.composition import Composition, Repeat, Steady, SteadyRun
 from backends.engine.vllm_engine.metering.frames import Begun, Ended
 
-# What reading a key that another row of the step has read takes less: it comes from the GPU's cache. From decode steps
-# of 32 sequences with 3,000 tokens in common, an 8B Llama shape on an H200, vLLM 0.25.1, 2026-11-21 (0.45 to 0.5).
+# Share of the reading time that is saved for a key that another row of the step has read: it is in the GPU's cache.
+# Measured on decode steps of 32 sequences with 3,000 tokens in common, an 8B Llama shape on an H200, vLLM 0.25.1,
+# 2026-11-21 (0.45 to 0.5).
 _SAVED_BY_SHARING: Final = 0.45
-TENANT_ARGUMENT: Final = "tollkeeper_tenant"  # of SamplingParams.extra_args, for a server that is not our host
+TENANT_ARGUMENT: Final = "tollkeeper_tenant"  # of SamplingParams.extra_args, in requests to a metered `vllm serve`
 
 
 class NewRequest(Protocol):
@@ -55,21 +56,22 @@ class ScheduledBatch(Protocol):
 @dataclass(slots=True)
 class _Sequence:
     key: int
-    prefill_until: int  # tokens up to here are its prompt's, or what a preemption made it lose
+    prefill_until: int  # tokens before this position are prefill: the prompt, or what a preemption discarded
     encoder_tokens: list[int]
     computed: int = 0  # the highest position computed, drafts left out
     recompute_until: int = 0
     last_step: int = 0
     last_batch: int = 0
     hit_tokens: int = 0
-    hit_block: int = -1  # the last one of its prefix hit: who has the same read the same keys
+    hit_block: int = -1  # last block of its prefix hit; sequences with the same one read the same keys
 
 
 class BatchReader:
-    """Follows one engine's sequences through its batches, which must come in order, empty ones included.
+    """Tracks one engine's sequences through its batches, which must come in order, including empty ones.
 
-    `depth` is how many batches the engine keeps in flight. A sequence that ends less than `depth` batches after its
-    last one was ended while that one ran: its output there is thrown away.
+    `depth` is the number of batches that the engine keeps in flight. If a sequence ends fewer than `depth` batches
+    after
+    its last one, that batch was still running, and its output for the sequence is discarded.
     """
 
     def __init__(self, depth: int = 1, block_size: int = 16) -> None:
@@ -86,7 +88,7 @@ class BatchReader:
         self.ended: list[Ended] = []
 
     def read(self, batch: ScheduledBatch) -> Composition | Repeat | None:
-        """Return what a batch holds, `None` if it computes nothing. `begun` and `ended` grow beside."""
+        """Return a batch's composition, or `None` if it computes nothing. Extends `begun` and `ended`."""
         if self.is_steady(batch):
             return self.steady_step()
         self._batches += 1
@@ -104,14 +106,14 @@ class BatchReader:
         return composition
 
     def dummy(self) -> Composition:
-        """Return the empty composition of a step that computes for nobody."""
+        """Return the empty composition of a dummy step, which computes for no request."""
         self._steps += 1
         composition = self._recent[self._steps] = Composition(self._steps)
         self._recent.pop(self._steps - self._depth - 1, None)
         return composition
 
     def is_steady(self, batch: ScheduledBatch) -> bool:
-        """Return whether a batch decodes one token for exactly the sequences of the last one: most batches do."""
+        """Return whether a batch decodes one token for exactly the sequences of the last one, as most batches do."""
         steady = self._steady
         if not steady.names:
             return False
@@ -128,7 +130,7 @@ class BatchReader:
         )
 
     def steady_step(self) -> Repeat:
-        """Return the composition of a steady batch. Sequences are updated when the batch changes."""
+        """Return the composition of a steady batch. Sequences are updated only when the batch changes."""
         steady = self._steady
         self._batches += 1
         self._steps = number = self._steps + 1
@@ -139,7 +141,7 @@ class BatchReader:
         return step
 
     def steady_run(self, count: int) -> SteadyRun:
-        """Return what the given number of steady batches hold, one after the other."""
+        """Return the compositions of `count` consecutive steady batches."""
         steady, first = self._steady, self._steps + 1
         self._batches += count
         self._steps += count
@@ -153,7 +155,9 @@ class BatchReader:
         return run
 
     def awaited(self) -> tuple[list[str], int]:
-        """Return whose names a steady batch after this one will hold, and the sum of what they have computed."""
+        """Return the sequence names of the next batch if it is steady, and the sum of the tokens they will have
+        computed.
+        """
         return list(self._steady.names), self._steady.total + (self._steady.ahead + 1) * len(self._steady.names)
 
     def _catch_up(self) -> None:
@@ -166,7 +170,7 @@ class BatchReader:
             steady.step = 0
 
     def _expect_steady(self, step: Composition, batch: ScheduledBatch) -> None:
-        """Record who decodes, if that is all that happens: the next batch may be the same."""
+        """Record the sequences that decode if the step does nothing else: the next batch may be the same."""
         steady = self._steady = Steady()
         if not step.logits and not step.drafted and not batch.scheduled_new_reqs:
             steady.names = list(batch.scheduled_cached_reqs.req_ids)
@@ -178,7 +182,7 @@ class BatchReader:
                 steady.shared = _or_empty([self._shared(self._sequences[name]) for name in steady.names])
 
     def take(self) -> tuple[list[Begun], list[Ended]]:
-        """Return who began and who ended since the last call."""
+        """Return the sequences that began and ended since the last call."""
         begun, ended = self.begun, self.ended
         self.begun, self.ended = [], []
         return begun, ended
@@ -200,7 +204,9 @@ class BatchReader:
         self.begun.append(Begun(self._keys, new.req_id, prefill, tenant if isinstance(tenant, str) else ""))
 
     def _note_hit(self, sequence: _Sequence, new: NewRequest) -> None:
-        """Record a prefix hit: its keys are read from memory once for all sequences of the batch, then from cache."""
+        """Record a prefix hit: its keys are read from memory once for all sequences of the batch, then from the GPU's
+        cache.
+        """
         blocks = new.block_ids[0] if new.block_ids else ()
         count = min(new.num_computed_tokens // self._block_size, len(blocks))
         if count:
@@ -208,7 +214,7 @@ class BatchReader:
             self._hitters[sequence.hit_block] += 1
 
     def _shared(self, sequence: _Sequence) -> int:
-        """Return how many tokens' reading a sequence saves, as its hit is read with others."""
+        """Return how many tokens' reads a sequence saves because others in the batch have the same prefix hit."""
         users = self._hitters[sequence.hit_block] if sequence.hit_tokens else 1
         return int(_SAVED_BY_SHARING * (sequence.hit_tokens - sequence.hit_tokens // users))
 
@@ -238,7 +244,7 @@ class BatchReader:
         first = {new.req_id: new.num_computed_tokens for new in batch.scheduled_new_reqs}
         starts.update(first)
         drafts = batch.scheduled_spec_decode_tokens
-        odd = bool(first)  # whether any column beyond the three is needed
+        odd = bool(first)  # whether the columns `logits`, `cached` and `recompute` are needed
         keys, scheduled, context = [], [], []
         logits, phases, hits, recompute, drafted, shared = [], [], [], [], [], []
         for name, count in batch.num_scheduled_tokens.items():
@@ -273,7 +279,7 @@ class BatchReader:
             self._add_encoder_rows(step, batch.scheduled_encoder_inputs)
 
     def _add_encoder_rows(self, step: Composition, inputs: Mapping[str, Sequence[int]]) -> None:
-        """An encoder's work is a row of its own: other weights than the model's, and nothing in the cache."""
+        """Add a row per encoder input: an encoder has weights of its own and no KV cache."""
         columns = (step.logits, step.cached, step.recompute, step.drafted, step.shared)
         for name, places in inputs.items():
             sequence = self._sequences.get(name)
@@ -292,7 +298,7 @@ class BatchReader:
                 step.names.append("")
 
     def _stranger(self, name: str, computed: int) -> _Sequence:
-        """A sequence from before metering began: its prompt is behind it."""
+        """Register a sequence that began before metering did: its prompt has been computed."""
         self._keys += 1
         found = self._sequences[name] = _Sequence(self._keys, 0, [], computed=computed)
         self.begun.append(Begun(self._keys, name, 0))

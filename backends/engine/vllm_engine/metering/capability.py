@@ -1,4 +1,4 @@
-"""Can this vLLM be metered? Asked before it starts: what the meter hooks into is not a public interface of vLLM's."""
+"""Checks before the start that the installed vLLM can be metered: the meter hooks into internals of vLLM."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -29,7 +29,9 @@ _CACHED_FIELDS: Final = ("req_ids", "resumed_req_ids", "num_computed_tokens")
 
 
 def missing_hooks() -> list[str]:
-    """Return what the installed vLLM lacks for metering, by name; empty if nothing is. Imports vLLM, which is slow."""
+    """Return the names of what the installed vLLM lacks for metering; empty if it has all. Imports vLLM,
+    which is slow.
+    """
     try:
         from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
         from vllm.v1.outputs import AsyncModelRunnerOutput
@@ -46,7 +48,7 @@ def missing_hooks() -> list[str]:
 
 
 def missing_methods(kind: type, methods: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return the methods, or parameters, that a class lacks."""
+    """Return the names of the methods and parameters that a class lacks."""
     found: list[str] = []
     for name, parameters in methods.items():
         method: Callable[..., Any] | None = getattr(kind, name, None)
@@ -59,6 +61,6 @@ def missing_methods(kind: type, methods: Mapping[str, tuple[str, ...]]) -> list[
 
 
 def missing_fields(kind: Any, names: tuple[str, ...]) -> list[str]:
-    """Return the fields that a dataclass lacks."""
+    """Return the names of the fields that a dataclass lacks."""
     known = {one.name for one in fields(kind)} if is_dataclass(kind) else set()
     return [f"{kind.__name__}.{name}" for name in names if name not in known]

@@ -8,7 +8,7 @@ _NOTHING: Final[list[int]] = []  # shared: a column is replaced, never grown, on
 
 
 class Composition:
-    """A step's rows as parallel columns, in the order of `keys`; made for every step, so it is no dataclass."""
+    """A step's rows as parallel columns in the order of `keys`. Not a dataclass, because one is created per step."""
 
     __slots__ = (
         "accepted",
@@ -31,10 +31,10 @@ class Composition:
         self.keys = self.scheduled = self.context = self.phases = _NOTHING
         self.logits = self.cached = self.recompute = self.drafted = self.accepted = self.shared = _NOTHING
         self.discarded: frozenset[int] = frozenset()  # keys
-        self.names: list[str] = []  # only with drafts, to learn what came of them
+        self.names: list[str] = []  # only with drafts, to count the accepted ones
 
     def note_sampled(self, counts: Mapping[str, int]) -> None:
-        """Learn how many tokens each sequence of a step with drafts was given: all but one were accepted drafts."""
+        """Set `accepted` from the number of tokens that each sequence got: all but one were accepted drafts."""
         self.accepted = [
             max(0, min(drafted, counts.get(name, 1) - 1))
             for name, drafted in zip(self.names, self.drafted, strict=True)
@@ -43,21 +43,23 @@ class Composition:
 
 @dataclass(slots=True)
 class Steady:
-    """Sequences that decode together, and the last batch in which they did; `step` is 0 if none is untold."""
+    """Sequences that decode together in consecutive steps. `step` and `batch` are the last ones not yet applied to
+    them.
+    """
 
     names: Sequence[str] = ()
     keys: list[int] = field(default_factory=list)
     ones: list[int] = field(default_factory=list)
-    context: list[int] = field(default_factory=list)  # of the step before the first of theirs
-    total: int = 0  # of it
+    context: list[int] = field(default_factory=list)  # tokens of each before the first of these steps
+    total: int = 0  # sum of `context`
     shared: list[int] = field(default_factory=list)
-    ahead: int = 0  # how many steps there have been since
+    ahead: int = 0  # steps since then
     step: int = 0
     batch: int = 0
 
 
 class Repeat:
-    """A step of sequences that decode together: a `Composition` whose columns are made where they are asked for."""
+    """A step of sequences that decode together: like `Composition`, but its columns are computed when they are read."""
 
     __slots__ = ("_ahead", "_steady", "discarded", "number")
 
@@ -71,49 +73,49 @@ class Repeat:
         self._ahead = ahead
 
     def follows(self, other: object) -> bool:
-        """Return whether it has the rows of another step, each a token further."""
+        """Return whether it has the rows of step `other`, each one token further."""
         return isinstance(other, Repeat) and self._steady is other._steady and self.number == other.number + 1
 
     def note_sampled(self, counts: Mapping[str, int]) -> None:
-        """Learn nothing: there are no drafts."""
+        """Do nothing: there are no drafts."""
 
     @property
     def keys(self) -> list[int]:
-        """Return whose rows they are."""
+        """Return the keys of the sequences."""
         return self._steady.keys
 
     @property
     def scheduled(self) -> list[int]:
-        """Return one token for each."""
+        """Return 1 for each sequence: the number of scheduled tokens."""
         return self._steady.ones
 
     @property
     def phases(self) -> list[int]:
-        """Return a decode for each."""
+        """Return DECODE for each sequence."""
         return self._steady.ones
 
     @property
     def shared(self) -> list[int]:
-        """Return what is saved by sharing."""
+        """Return the tokens whose reads each sequence saves by sharing a prefix."""
         return self._steady.shared
 
     @property
     def context(self) -> list[int]:
-        """Return how far each had come."""
+        """Return each sequence's context length in tokens before the step."""
         ahead = self._ahead
         return [start + ahead for start in self._steady.context]
 
 
 class SteadyRun:
-    """Steps one after the other that are each a `Repeat`, most of which nobody will ask for."""
+    """Consecutive steps that are each a `Repeat`, without an object per step."""
 
     __slots__ = ("_lag", "_steady", "count", "number", "recent")
 
     def __init__(self, number: int, count: int, steady: Steady) -> None:
-        """`steady` has heard of all of them."""
+        """Create a run of `count` steps from step `number` on, which `steady` already includes."""
         self.number = number  # of the first
         self.count = count
-        self.recent: dict[int, Repeat] = {}  # those that may yet be found to be unwanted
+        self.recent: dict[int, Repeat] = {}  # steps whose output may still turn out to be discarded
         self._steady = steady
         self._lag = number + count - 1 - steady.ahead
 
@@ -122,6 +124,6 @@ class SteadyRun:
         return self.recent.get(number) or Repeat(number, self._steady, number - self._lag)
 
     def drop(self, count: int) -> None:
-        """Forget the first ones."""
+        """Remove the first `count` steps."""
         self.number += count
         self.count -= count

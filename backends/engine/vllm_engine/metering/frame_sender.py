@@ -1,4 +1,4 @@
-"""A worker's end of the way to its host: never waits, keeps what cannot be sent yet, and counts what it must drop."""
+"""Sends a worker's measurements to its host without blocking; buffers what cannot be sent yet, counts what it drops."""
 
 import socket
 from collections.abc import Callable
@@ -9,12 +9,14 @@ from backends.engine.vllm_engine.metering.frames import Begun, Ended, Mark, Meas
 
 _STEPS_A_FRAME: Final = 64
 _MAX_STEPS: Final = 8192
-_MAX_ROWS: Final = 4096  # of a frame: 16 columns of 5 bytes stay below what a datagram may have
+_MAX_ROWS: Final = 4096  # of a frame: 16 columns of 5 bytes fit a datagram
 _BUFFER_BYTES: Final = 4 << 20
 
 
 class FrameSender:
-    """Sends datagrams to a Unix socket. The oldest steps are dropped first; who began and ended is always kept."""
+    """Sends datagrams to a Unix socket. If the buffer is full, the oldest steps are dropped; begins and
+    ends never are.
+    """
 
     def __init__(self, path: Path, rank: int, *, max_steps: int = _MAX_STEPS) -> None:
         self._path = str(path)
@@ -31,16 +33,18 @@ class FrameSender:
         self.dropped = 0
 
     def send_with(self, send: Callable[[int, bytes, str], None]) -> None:
-        """Send by another call from now on, given the socket's number, a datagram and a path; it raises OSError too."""
+        """Send by `send` from now on. It gets the socket's file descriptor, a datagram and a path, and
+        raises OSError.
+        """
         self._send_quickly = send
 
     @property
     def has_unsent(self) -> bool:
-        """Return whether something waits to be sent."""
+        """Return whether anything is buffered."""
         return bool(self._begun or self._steps or self._ended or self._marks)
 
     def add(self, begun: list[Begun], steps: list[MeasuredStep], ended: list[Ended]) -> None:
-        """Keep what was measured until `flush`."""
+        """Buffer measurements until `flush`."""
         self._begun += begun
         self._steps += steps
         self._ended += ended
@@ -50,11 +54,13 @@ class FrameSender:
             del self._steps[:excess]
 
     def mark(self, mark: Mark) -> None:
-        """Keep a change of state until `flush`."""
+        """Buffer a change of the engine's state until `flush`."""
         self._marks.append(mark)
 
     def flush(self, in_flight: int) -> bool:
-        """Send all there is, or as much as the host takes; return whether nothing is left. `in_flight` goes along."""
+        """Send the buffer, as far as the host accepts it; return whether it is empty. `in_flight` is reported to the
+        host.
+        """
         is_first = True
         while self.has_unsent or is_first:
             is_first = False
@@ -63,7 +69,7 @@ class FrameSender:
                 rank=self._rank,
                 begun=self._begun,
                 steps=steps,
-                # An end is told with the last of the steps, so that no step of a sequence comes after it.
+                # Ends are sent with the last steps, so that no step of a sequence comes after its end.
                 ended=self._ended if len(steps) == len(self._steps) else [],
                 marks=self._marks,
                 in_flight=in_flight + len(self._steps) - len(steps),
@@ -71,7 +77,7 @@ class FrameSender:
             )
             try:
                 self._send(encode_frame(frame))
-            except OSError:  # the host is behind, or gone: in both cases later is better than waiting
+            except OSError:  # the host is behind or gone: try again later instead of waiting
                 return False
             del self._steps[: len(steps)]
             self._begun, self._marks = [], []
@@ -80,7 +86,7 @@ class FrameSender:
         return True
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def _send(self, packed: bytes) -> None:

@@ -1,7 +1,7 @@
 """Messages of a vLLM worker to its host about its steps: msgpack arrays, one per datagram.
 
-Columns of a step run parallel to `keys`; one that is empty is zero (for `logits`: one) in every row. Times are the
-monotonic clock in nanoseconds, which all processes of a Linux machine share.
+Columns of a step are parallel to `keys`. An empty column means 0 in every row (in `logits`: 1). Times are nanoseconds
+of the monotonic clock, which all processes of a Linux machine share.
 """
 
 from collections.abc import Iterator
@@ -11,20 +11,22 @@ import msgspec
 
 from contracts.errors import InvalidRecord
 
-SOCKET_VARIABLE: Final = "TOLLKEEPER_METER_SOCKET"  # where frames go; of a worker's environment
+SOCKET_VARIABLE: Final = "TOLLKEEPER_METER_SOCKET"  # in a worker's environment: the path that frames are sent to
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A sequence seen for the first time. Later it goes by its key alone, a number unique to this worker's life."""
+    """A sequence seen for the first time. Later messages name it by its key, a number unique within this worker
+    process.
+    """
 
     key: int
     name: str  # as the engine knows it
     prompt_tokens: int
-    tenant: str = ""  # only where the request itself carried it
+    tenant: str = ""  # only if the request itself states it
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A sequence that is in no step after the one numbered `last_step` (0: it was in none)."""
+    """The end of a sequence. `last_step` is the last step that it was in; 0: none."""
 
     key: int
     last_step: int
@@ -49,18 +51,18 @@ class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     recompute: list[int] = []
     drafted: list[int] = []
     accepted: list[int] = []
-    discarded: list[bool] = []  # the engine had ended the sequence while the step ran
-    shared: list[int] = []  # of a decode's context: tokens whose reading is saved, as other rows read the same keys
+    discarded: list[bool] = []  # whether the engine had ended the sequence while the step ran
+    shared: list[int] = []  # tokens of a decode's context whose reads are saved because other rows read the same keys
     again: bool = False
-    then: list[int] = []  # when each step after it began, and for how long it was busy: all as `again`
+    then: list[int] = []  # start and busy time of each following step, alternating; all of them are `again`
 
     @property
     def steps(self) -> int:
-        """Count it and those after it."""
+        """Return the number of steps: this one and those in `then`."""
         return 1 + len(self.then) // 2
 
     def each(self) -> "Iterator[MeasuredStep]":
-        """Yield it and those after it, one by one."""
+        """Yield this step and those in `then` one by one."""
         if not self.then:
             yield self
             return
@@ -71,14 +73,16 @@ class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The engine's state from this moment on: "load", "warmup", "sleep", or empty for serving."""
+    """A change of the engine's state: "load", "warmup", "sleep", or empty for serving."""
 
     at_ns: int
     phase: str
 
 
 class MeterFrame(msgspec.Struct, frozen=True, array_like=True):
-    """What one rank has to tell. `in_flight` counts steps begun and not measured, `dropped` those lost since start."""
+    """One message of one rank. `in_flight` counts steps launched but not measured, `dropped` steps lost since the
+    start.
+    """
 
     rank: int
     begun: list[Begun] = []
@@ -94,12 +98,12 @@ _decoder: Final[msgspec.msgpack.Decoder[MeterFrame]] = msgspec.msgpack.Decoder(M
 
 
 def encode_frame(frame: MeterFrame) -> bytes:
-    """Pack a frame."""
+    """Return a frame as msgpack."""
     return _encoder.encode(frame)
 
 
 def decode_frame(packed: bytes | memoryview) -> MeterFrame:
-    """Unpack a frame. Raises InvalidRecord."""
+    """Return the frame that a datagram contains. Raises InvalidRecord if it cannot be read."""
     try:
         return _decoder.decode(packed)
     except (msgspec.MsgspecError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The host's meter of a vLLM engine: hears what the workers measure, keeps the books, gives records and accounts."""
+"""The host's meter of a vLLM engine: receives the workers' measurements, and returns step records and accounts."""
 
 import contextlib
 import logging
@@ -28,16 +28,16 @@ _log = logging.getLogger(__name__)
 WORKER: Final = "backends.engine.vllm_engine.metering.worker.MeteredWorker"
 _MAX_FRAME: Final = 1 << 20
 _BUFFER_BYTES: Final = 8 << 20
-_STEPS_A_TURN: Final = 4  # split between two tokens of a fast stream, steps cost it no time
+_STEPS_A_TURN: Final = 4  # few enough to be split between two tokens of a fast stream without delaying it
 _MAX_BACKLOG: Final = 256
 _PHASES: Final[dict[str, Lifecycle | None]] = {"load": "load", "warmup": "warmup", "sleep": "sleep", "": None}
 
 
 @dataclass(frozen=True, slots=True)
 class MeterOptions:
-    """`ranks` is how many workers step together, `directory` where the socket lies, empty for one of its own.
+    """`ranks` is the number of workers that step together, `directory` the folder of the socket (`None`: a new one).
 
-    `path` is the socket itself, if workers that are not ours send to it: they are told of it by whoever starts them.
+    `path` is the socket itself, for workers that another process starts; that process must pass them the path.
     """
 
     model: str
@@ -45,14 +45,15 @@ class MeterOptions:
     directory: Path | None = None
     block_size: int = 16
     devices: tuple[str, ...] = ()
-    make_executor: Callable[[], Executor] = other_process  # what fits of the step model run in
+    make_executor: Callable[[], Executor] = other_process  # runs the fits of the step model
     path: Path | None = None
 
 
 class VllmMeter:
-    """Used by the thread that steps, made before vLLM starts: until the next one is made, engines tell this one.
+    """Meter of one engine, used by the thread that steps it. Created before vLLM starts, which inherits the socket's
+    path.
 
-    Raises ConfigurationError when the workers' socket cannot be had.
+    Raises ConfigurationError if the workers' socket cannot be created.
     """
 
     def __init__(self, book: StepBook, options: MeterOptions) -> None:
@@ -86,8 +87,8 @@ class VllmMeter:
                 "bytes, so set TOLLKEEPER_DATA to a shorter one"
             ) from error
         os.chmod(self._path, 0o600)
-        # vLLM's processes inherit it. In vLLM's own configuration it would be part of what compiled code is kept by,
-        # so that every start would compile again.
+        # vLLM's processes inherit it. In vLLM's own configuration it would become part of the key under which compiled
+        # code is cached, so that every start would compile again.
         if options.path is None:
             os.environ[SOCKET_VARIABLE] = str(self._path)
 
@@ -97,20 +98,20 @@ class VllmMeter:
         return self._path
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Record that the engine loads, warms up or sleeps from now on, or with `None` that it serves."""
+        """Record that the engine loads, warms up or sleeps from now on; `None`: that it serves."""
         self.collect()  # the workers' own marks are older
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether anything could run from now on."""
+        """Record that from `at_ns` on the engine has runnable requests, or none."""
         self._book.queue(at_ns, runnable=runnable)
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
-        """Expect a request; before vLLM gets it."""
+        """Register a request. Called before vLLM gets it."""
         self._requests.begin(request_id, tenant, payer_id)
 
     def collect(self) -> None:
-        """Read what the workers have told. Does not wait, and takes no longer than a few steps take to be split."""
+        """Read the workers' messages. Does not block, and splits only a few steps per call unless many are queued."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 size = self._socket.recv_into(self._buffer)
@@ -134,18 +135,18 @@ class VllmMeter:
         return self._requests.is_settled(request_id, self._splitter.recorded)
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Return a request's account. Steps of it that come later are on the records alone, as unwanted."""
+        """Return a request's account. Steps of it that arrive later appear only in step records, as aborted."""
         return self._requests.end(request_id)
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether nothing runs, and nothing that ran is still to be recorded."""
+        """Return whether no request is live and no step is left to be recorded."""
         return not self._requests.has_live and self._splitter.is_quiet
 
     def take(self, *, idle: bool, facts: QueueFacts | None) -> list[StepRecord]:
-        """Return the records since the last call. `idle`: the host knows of nothing that could run.
+        """Return the records since the last call. `idle`: the host knows of no runnable request.
 
-        `facts` are `None` if nobody knows the engine's queue.
+        `facts` is `None` if the engine's queue is not known.
         """
         self._splitter.facts = facts
         if idle:
@@ -156,11 +157,11 @@ class VllmMeter:
         return self._book.take()
 
     def on_step(self, hear: Callable[[int, Sequence[StepRow]], None]) -> None:
-        """Let someone hear each record's sequence and the rows that its time was split by."""
+        """Call `hear` for each record with its sequence number and the rows that its time was split among."""
         self._splitter.on_step = hear
 
     def facts(self) -> Facts:
-        """Return counters and gauges. `meter_lost_steps` were measured or not, but never told."""
+        """Return counters and gauges. `meter_lost_steps` counts steps that no worker reported."""
         splitter = self._splitter
         return {
             "steps": splitter.steps,
@@ -176,7 +177,7 @@ class VllmMeter:
         }
 
     def close(self) -> None:
-        """Record what has come, and remove the socket."""
+        """Record what has arrived, and remove the socket."""
         if self._socket.fileno() >= 0:
             self.collect()
             self._splitter.record()
@@ -186,7 +187,7 @@ class VllmMeter:
         self._splitter.close()
         self._path.unlink(missing_ok=True)
         if self._folder is not None:
-            with contextlib.suppress(OSError):  # something else was put into it: not ours to remove
+            with contextlib.suppress(OSError):  # the folder has other files, which are not removed
                 self._folder.rmdir()
 
     def _mark(self, mark: Mark) -> None:

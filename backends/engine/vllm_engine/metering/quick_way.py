@@ -1,4 +1,4 @@
-"""The worker meter's quick way, `step_ring.c`: built in the worker itself, as Triton builds its launchers there."""
+"""Builds and loads the C part of the worker's meter, `step_ring.c`, in the worker itself, as Triton does."""
 
 import importlib.util
 import logging
@@ -23,42 +23,45 @@ _SLOTS: Final = 256
 
 
 class StepRing(ReadRing, Protocol):
-    """Accepts steps that are like the one before them, and puts an event at the end of each. See step_ring.c."""
+    """Records steps that are like the one before them, with an event at the end of each. See step_ring.c."""
 
     def await_like(self, names: list[str], total: int, steps: int, nanoseconds: int, /) -> None:
-        """Accept batches that go on where one ended that left `names` with `total` tokens computed before the next."""
+        """Accept batches that continue the last one: same `names`, and `total` tokens computed before the next step.
+
+        Accepts at most `steps` of them, within `nanoseconds`.
+        """
 
     def stop(self) -> None:
-        """Accept none any more."""
+        """Stop accepting steps."""
 
     def begin(self, batch: object, /) -> bool:
-        """Start a step if it is as awaited; else all is as it was, and none is awaited any more."""
+        """Start a step if it is as expected and return true; otherwise change nothing and stop accepting steps."""
 
     def end(self) -> bool:
-        """Stop the clock of the step that was begun here; false where none was."""
+        """End the step that was begun here; return false if there is none."""
 
     def cancel(self) -> bool:
-        """Forget the step that was begun here; false where none was."""
+        """Discard the step that was begun here; return false if there is none."""
 
     def take(self) -> int:
-        """Return the number of steps that have ended since the last call; from then on they can be read."""
+        """Return the number of steps that have ended since the last call. They can be read from then on."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuickWay:
-    """What is done in C where it can be built: events, steady steps, sending."""
+    """The meter's functions in C: events, steady steps, sending."""
 
     make_event: Callable[[], GpuEvent]
-    make_ring: Callable[[int, int], StepRing]  # slots, a stream's handle
-    send: Callable[[int, bytes, str], None]  # a socket's number, a datagram, the path it goes to
+    make_ring: Callable[[int, int], StepRing]  # number of slots, handle of a stream
+    send: Callable[[int, bytes, str], None]  # a socket's file descriptor, a datagram, the path that it is sent to
 
     def ring(self, stream: int) -> StepRing:
-        """Return a ring for a stream."""
+        """Return a ring for the stream with this handle."""
         return self.make_ring(_SLOTS, stream)
 
 
 def build_quick_way(driver: str = DRIVER) -> QuickWay | None:
-    """Build and open it; `None`, with a warning, where that cannot be done. Takes half a second."""
+    """Compile and load the C part, which takes half a second; log a warning and return `None` if that fails."""
     try:
         module = _built()
         module.open_driver(driver)
@@ -76,7 +79,7 @@ def _built() -> Any:
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
     if compiler is None:
         raise OSError("there is no C compiler (cc, gcc, clang, or CC)")
-    # Loaded from a folder that is this process's alone and gone at once: nobody else can put something in its place.
+    # Loaded from a private folder that is deleted at once, so that no other process can replace the library.
     with tempfile.TemporaryDirectory(prefix="step-ring-") as folder:
         library = Path(folder) / "step_ring.so"
         include = sysconfig.get_paths()["include"]

@@ -1,4 +1,4 @@
-"""Fits of the step model, beside the host: a fit is a tenth of a second of a core that a stream must not wait for."""
+"""Fits the step model in a process of its own: a fit takes 0.1 s of a core, for which no stream must wait."""
 
 import logging
 import multiprocessing
@@ -14,12 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 def other_process() -> Executor:
-    """Return a process of its own to fit in, started by the first fit."""
+    """Return an executor with one process, which starts at the first fit."""
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=die_with_parent)
 
 
 class Refits:
-    """Keeps one fitter's model true. Where fits cannot be had, the model in force stays, and drift shows."""
+    """Refits one fitter's step model when it is due. If fits fail, the current model stays in use, and drift is
+    reported.
+    """
 
     def __init__(self, fitter: StepFitter, make: Callable[[], Executor]) -> None:
         self._fitter = fitter
@@ -29,7 +31,7 @@ class Refits:
         self._is_broken = False
 
     def look(self) -> None:
-        """Adopt a fit that is done, or begin one that is due."""
+        """Adopt a finished fit, or start one that is due."""
         try:
             if self._running is not None:
                 if self._running.done():
@@ -42,7 +44,7 @@ class Refits:
             _log.warning("fitting of the step model stopped error=%s", type(error).__name__)
 
     def close(self) -> None:
-        """Stop, whatever is being fitted."""
+        """Stop, and cancel a fit in progress."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 

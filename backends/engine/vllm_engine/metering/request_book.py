@@ -12,12 +12,14 @@ from backends.engine.vllm_engine.step_metering import Account
 
 @dataclass(slots=True)
 class MeteredRequest:
-    """One request, of one sequence or several. `is_over`: its account has been given, and it is unwanted since."""
+    """One request, with one or several sequences. `is_over`: its account has been returned; later steps count as
+    aborted.
+    """
 
     request_id: bytes
     tenant: str
-    is_hosted: bool  # our host began it and will end it
-    payer_id: bytes  # what step records call it
+    is_hosted: bool  # whether this host began it and will end it
+    payer_id: bytes  # its id in step records
     time: RequestTime = field(default_factory=RequestTime)
     is_over: bool = False
     recompute_tokens: int = 0
@@ -25,16 +27,16 @@ class MeteredRequest:
     wasted_tokens: int = 0
     kv_block_ns: int = 0
     computed_tokens: int | None = None
-    keys: set[int] = field(default_factory=set)  # of sequences that may be in further steps
-    last_step: int = 0  # of those that will not
+    keys: set[int] = field(default_factory=set)  # sequences that may be in further steps
+    last_step: int = 0  # last step of the sequences that have ended
 
     def add(self, row: StepRow, part_ns: int, confidence: float, block_ns: int) -> None:
-        """Charge one row."""
+        """Charge one row: `part_ns` of GPU time, and `block_ns` of KV blocks times nanoseconds."""
         self.time.add(row, part_ns, confidence)
         self.kv_block_ns += block_ns
         end = row.context + row.scheduled
         if row.phase == DECODE and row.scheduled == 1 and not row.aborted and not row.recompute:
-            self.computed_tokens = end  # nearly every row is such a one
+            self.computed_tokens = end  # the case of nearly every row
             return
         self.recompute_tokens += row.recompute
         self.wasted_tokens += max(0, row.drafted - row.accepted)
@@ -55,24 +57,24 @@ class MeteredRequest:
 
 
 class RequestBook:
-    """Finds requests by id and by the workers' keys; forgets each when nothing can come of it any more."""
+    """Finds requests by id and by sequence key; removes each one that no further step can concern."""
 
     def __init__(self) -> None:
         self._requests: dict[bytes, MeteredRequest] = {}
         self._by_key: dict[int, MeteredRequest] = {}
-        self._ended: list[Ended] = []  # whose last step is not in
+        self._ended: list[Ended] = []  # sequences whose last step has not been recorded
 
     @property
     def has_live(self) -> bool:
-        """Return whether any sequence may be in a step to come."""
+        """Return whether any sequence may be in a further step."""
         return bool(self._requests)
 
     def begin(self, request_id: bytes, tenant: str, payer_id: bytes = b"") -> None:
-        """Expect a request's sequences."""
+        """Register a request before its sequences begin."""
         self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True, payer_id=payer_id or request_id)
 
     def note_begun(self, begun: Begun) -> None:
-        """Register a sequence that began, under its key."""
+        """Register a sequence under its key."""
         request_id = request_id_of(begun.name)
         request = self._requests.get(request_id)
         if request is None:
@@ -83,7 +85,7 @@ class RequestBook:
         self._by_key[begun.key] = request
 
     def note_ended(self, ended: Ended, recorded: int) -> None:
-        """Record that a sequence is in no step after its last one; `recorded` is the last step that is in."""
+        """Record the end of a sequence; `recorded` is the number of the last recorded step."""
         request = self._by_key.get(ended.key)
         if request is None:
             return
@@ -95,7 +97,7 @@ class RequestBook:
             self._forget_key(ended.key)
 
     def note_recorded(self, recorded: int) -> None:
-        """Forget sequences whose last step is in."""
+        """Remove ended sequences whose last step has been recorded."""
         if not self._ended:
             return
         for ended in [one for one in self._ended if one.last_step <= recorded]:
@@ -103,16 +105,18 @@ class RequestBook:
         self._ended = [one for one in self._ended if one.last_step > recorded]
 
     def of_keys(self, keys: Iterable[int]) -> list[MeteredRequest | None]:
-        """Return whose sequences they are; `None` if a beginning was lost."""
+        """Return the request of each sequence; `None` if the message of its beginning was lost."""
         return list(map(self._by_key.get, keys))
 
     def is_settled(self, request_id: bytes, recorded: int) -> bool:
-        """Return whether every step of a request is in. So it is of one that is unknown or was in none."""
+        """Return whether every step of a request has been recorded. True for unknown requests and those that were in no
+        step.
+        """
         request = self._requests.get(request_id)
         return request is None or (not request.keys and request.last_step <= recorded)
 
     def end(self, request_id: bytes) -> Account:
-        """Return a request's account; what comes of it later is unwanted."""
+        """Return a request's account; later steps of it count as aborted."""
         request = self._requests.get(request_id)
         if request is None:
             return Account()

@@ -1,4 +1,6 @@
-"""Turns measured steps into step records: joins the ranks, splits each step's time, and shows what was lost."""
+"""Turns measured steps into step records: joins the ranks, splits each step's time among requests, reports
+lost steps.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,10 +19,10 @@ from backends.engine.vllm_engine.metering.refits import Refits, other_process
 from backends.engine.vllm_engine.metering.request_book import MeteredRequest, RequestBook
 from contracts.recording.records import StepRecord
 
-WARM_UP_ID: Final = bytes(15) + b"\x01"  # the host's own request, before it serves: its steps are warm-up
-_NOBODY: Final = bytes(16)  # of a row whose sequence is not known
-_REFIT_STEPS: Final = 4096  # a fit takes tens of milliseconds of a core; drift is answered sooner
-_RANKS_WITHIN: Final = 64  # steps that a rank may be behind before a record is written without it
+WARM_UP_ID: Final = bytes(15) + b"\x01"  # the host's own request before it serves: its steps are warm-up
+_NOBODY: Final = bytes(16)  # the id in a row whose sequence is unknown
+_REFIT_STEPS: Final = 4096  # a fit takes tens of milliseconds of a core; after drift one is made sooner
+_RANKS_WITHIN: Final = 64  # maximum number of steps that a rank may be behind; then a record is written without it
 
 
 @dataclass(slots=True)
@@ -31,7 +33,9 @@ class _Lost:
 
 @dataclass(slots=True)
 class StepSplitter:
-    """Fed with the frames of all ranks, each rank's in order. `facts` are the engine's at the next steps."""
+    """Takes the frames of all ranks, each rank's in order. `facts` is the engine's state for the records of the next
+    steps.
+    """
 
     book: StepBook
     requests: RequestBook
@@ -39,19 +43,19 @@ class StepSplitter:
     devices: tuple[str, ...] = ()
     block_size: int = 16
     fitter: StepFitter = field(default_factory=lambda: StepFitter(refit_steps=_REFIT_STEPS))
-    make_executor: Callable[[], Executor] = other_process  # what fits of the step model run in
-    on_step: Callable[[int, Sequence[StepRow]], None] | None = None  # hears each record's number and rows
+    make_executor: Callable[[], Executor] = other_process  # runs the fits of the step model
+    on_step: Callable[[int, Sequence[StepRow]], None] | None = None  # called with each record's number and rows
     facts: QueueFacts | None = None
     busy_ns: int = 0
     steps: int = 0
-    recorded: int = 0  # the last step that is in
+    recorded: int = 0  # number of the last recorded step
     rank_skew_ns: int | None = None  # of the last step
     lost: _Lost = field(default_factory=_Lost)
     _queue: deque[MeasuredStep] = field(default_factory=deque)
     _others: dict[int, list[int]] = field(default_factory=dict)  # other ranks' busy times, by step
     _in_flight: dict[int, int] = field(default_factory=dict)  # by rank
     _ended_ns: int = 0
-    _told: MeasuredStep | None = None  # the last that came, whole
+    _told: MeasuredStep | None = None  # the last step that arrived, with its rows
     _refits: Refits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,16 +63,16 @@ class StepSplitter:
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether no step is in flight anywhere, or measured and not recorded."""
+        """Return whether no step is in flight on any rank, or measured and not recorded."""
         return not self._queue and not any(self._in_flight.values())
 
     @property
     def backlog(self) -> int:
-        """Return the number of steps that have come and are not recorded."""
+        """Return the number of steps that have arrived and are not recorded."""
         return len(self._queue)
 
     def feed(self, frame: MeterFrame) -> None:
-        """Record what a worker told; `record` makes records of it."""
+        """Queue the steps of a worker's frame; `record` turns them into records."""
         self._in_flight[frame.rank] = frame.in_flight
         if frame.rank != 0:
             for step in chain.from_iterable(map(MeasuredStep.each, frame.steps)):
@@ -83,7 +87,7 @@ class StepSplitter:
             self.requests.note_ended(ended, self.recorded)
 
     def _whole(self, step: MeasuredStep) -> MeasuredStep | None:
-        """Return a step with its rows, `None` if those of the step before were lost: then it is lost as well."""
+        """Return a step with its rows; `None` if it refers to the rows of a step that was lost."""
         told = self._told
         if step.again:
             if told is None or told.number != step.number - 1:
@@ -103,13 +107,13 @@ class StepSplitter:
         return step
 
     def close(self) -> None:
-        """Record what is left, with or without the other ranks, and stop fitting."""
+        """Record the remaining steps, even without the other ranks' measurements, and stop fitting."""
         while self._queue:
             self._record(self._queue.popleft())
         self._refits.close()
 
     def record(self, limit: int | None = None) -> None:
-        """Record steps that are complete, at most `limit`; one waits for all ranks, though not for ever."""
+        """Record complete steps, at most `limit`. A step waits for all ranks until it is 64 steps behind."""
         while self._queue and limit != 0:
             number = self._queue[0].number
             is_complete = len(self._others.get(number, ())) >= self.ranks - 1
@@ -131,7 +135,7 @@ class StepSplitter:
         self.requests.note_recorded(step.number)
 
     def _record_loss(self, missing: int, step: MeasuredStep) -> None:
-        """Report that steps are missing: what they took is unexplained, and no idleness of the engine's."""
+        """Write a record of kind "lost" for missing steps, so that their time does not count as idle."""
         self.lost.steps += missing
         began_ns = self._ended_ns
         for number in range(self.recorded + 1, step.number):
@@ -214,7 +218,7 @@ class StepSplitter:
         )
 
     def _learn(self, step: MeasuredStep, rows: Sequence[StepRow], *, is_dry: bool) -> None:
-        """Learn from steps of the model alone; an encoder's weights are others."""
+        """Pass a step to the fitter, unless an encoder ran in it: that has other weights."""
         if not rows or ENCODE in step.phases:
             return
         self.fitter.observe(step.busy_ns, rows, is_dry=is_dry)

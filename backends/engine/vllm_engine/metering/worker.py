@@ -1,4 +1,4 @@
-"""vLLM's GPU worker with a meter in it: `worker_cls` of the vLLM host, and of `vllm serve` where that is to be metered.
+"""vLLM's GPU worker with a meter: the `worker_cls` of the vLLM host, and of a `vllm serve` that is metered.
 
 Imported by vLLM in the processes that own GPUs, never by the host itself.
 """
@@ -21,7 +21,7 @@ from backends.engine.vllm_engine.metering.worker_meter import WorkerMeter
 
 
 def _timing_event() -> Any:
-    """Return a CUDA event: torch's own class without the Python around it, which costs as much as the event itself."""
+    """Return a CUDA event of torch's C class: its Python wrapper costs as much time as the event itself."""
     try:
         return torch._C._CudaEventBase(enable_timing=True)
     except (AttributeError, TypeError):  # another release of torch
@@ -29,7 +29,7 @@ def _timing_event() -> Any:
 
 
 class DraftedOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is not in the environment that is checked
-    """The output of a step with drafts, to be waited for; it says which of them were accepted."""
+    """The pending output of a step with drafts; reports which of them were accepted once it is ready."""
 
     def __init__(self, output: Any, step: MeteredStep) -> None:
         self._output = output
@@ -45,24 +45,24 @@ class DraftedOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is no
 
 
 class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environment that is checked
-    """Measures each step with pooled CUDA events on the stream that the step runs on; it never waits for one."""
+    """Measures each step with pooled CUDA events on the stream that the step runs on, without waiting for the GPU."""
 
     _meter: WorkerMeter | None = None
     _sender: FrameSender | None = None
     _is_on: bool = True
 
     def init_device(self) -> None:
-        """Accept the device, and from then on end with the process that started this one."""
+        """Initialize the device, and tie this process's life to that of its parent."""
         die_with_parent()
         super().init_device()
 
     def load_model(self, *args: Any, **kwargs: Any) -> Any:
-        """Load, and tell when it began."""
+        """Report that loading begins, and load the model."""
         self._mark("load")
         return super().load_model(*args, **kwargs)
 
     def compile_or_warm_up_model(self) -> Any:
-        """Compile, capture and warm up; metering begins when that is over."""
+        """Compile, capture CUDA graphs and warm up; then start metering."""
         self._mark("warmup")
         result = super().compile_or_warm_up_model()
         if self._sender is not None:
@@ -81,7 +81,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
                 ring=None if quick is None else quick.ring(stream.cuda_stream),
             )
             self._meter.start_tidying(lambda: torch.cuda.set_device(device))
-            self._meter.mark("load")  # what is left of it: the engine's scheduler is built after the workers
+            self._meter.mark("load")  # loading continues: the engine's scheduler is created after the workers
         return result
 
     def execute_model(self, scheduler_output: Any) -> Any:
@@ -109,7 +109,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         return None
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """Launch sampling, and stop the clock after it."""
+        """Launch sampling, and end the step's measurement after it."""
         output = super().sample_tokens(grammar_output)
         meter = self._meter
         if meter is None or (meter.ring is not None and meter.ring.end()):
@@ -117,7 +117,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         return self._ended(meter, output)
 
     def execute_dummy_batch(self) -> None:
-        """Measure what is computed for nobody, to keep other ranks company."""
+        """Run and measure a dummy step, which keeps this rank in step with others."""
         if self._meter is None:
             super().execute_dummy_batch()
             return
@@ -127,24 +127,24 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         self._meter.settle()
 
     def sleep(self, level: int = 1) -> None:
-        """Free the GPU's memory; asleep from now on."""
+        """Report that sleep begins, and free the GPU's memory."""
         self._mark("sleep")
         super().sleep(level)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Withdraw the memory; awake when done."""
+        """Allocate the GPU's memory again, and report that sleep has ended."""
         super().wake_up(tags)
         self._mark("")
 
     def set_metering(self, enabled: bool) -> None:
-        """Measure steps or not, from the next on; what is not measured is unexplained."""
+        """Enable or disable metering from the next step on. Unmeasured steps are reported as lost."""
         if self._meter is not None:
             self._meter.stop_ring()
             self._meter.settle()
         self._is_on = enabled
 
     def shutdown(self) -> None:
-        """Report the last steps before the worker goes."""
+        """Report the last steps, then shut down."""
         if self._meter is not None:
             self._meter.close()
             self._meter = None

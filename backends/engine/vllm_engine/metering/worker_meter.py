@@ -1,10 +1,10 @@
-"""One worker's meter: an event before and after each step, what was in it, and the way to the host.
+"""One worker's meter: records events around each step, reads what the step computes, and sends both to the host.
 
-On the step's own way lie the events, and a look at its batch, which is let go at once: kept, it would be cold memory to
-read and to free. Measured times are read now and then, once a forward pass has been launched and the GPU has work
-(`launched`), and by a thread where no further step comes. Where all waits for the CPU, each microsecond of it is one of
-every token's: little is done, and nothing twice. So a small step like the one before it has one event, and where there
-is a ring (quick_way.py) nothing else is done at once: what was in it is worked out for many together.
+Only the events and one look at the batch lie on the step's own path. The batch is released at once: keeping it would
+mean reading and freeing cold memory later. Times are read now and then, right after a forward pass was launched so that
+the GPU has work (`launched`), or by a thread if no further step comes. For small models the CPU is the bottleneck and
+each microsecond delays every token. So a small step like the one before it has one event only, and with a ring
+(quick_way.py) nothing else is done per step: compositions are computed for many steps together.
 """
 
 import threading
@@ -22,19 +22,19 @@ from backends.engine.vllm_engine.metering.launched_steps import MeteredStep, Ste
 from backends.engine.vllm_engine.metering.quick_way import StepRing
 
 POOL_SIZE: Final = 128
-# Step by step, settling would find cold caches; 112 at once stop a stream for a millisecond, which its p99 shows.
+# Steps read together. One by one would find cold CPU caches; 112 at once would stop a stream for 1 ms, seen in its p99.
 _TOGETHER: Final = 32
 _SETTLE_NS: Final = 20_000_000
 _TIDY_SECONDS: Final = 0.005
-_WHOLE_EVERY: Final = 256  # steps: whatever became of one, at most so many after it cannot be read
-_PREFILL_TOKENS: Final = 16  # a step of fewer has no forward pass worth timing by itself: an event costs 2 us
-_ANCHOR_EVERY: Final = 32  # steps, and at least so often:
-_ANCHOR_NS: Final = 100_000_000  # in which clocks a millionth apart part by 0.1 us
-_RING_STEPS: Final = 64  # taken by the ring until one is an anchor again
+_WHOLE_EVERY: Final = 256  # steps between two that are sent with all columns: the most that one loss makes unreadable
+_PREFILL_TOKENS: Final = 16  # below this the forward pass is not timed by itself: an event costs 2 us
+_ANCHOR_EVERY: Final = 32  # maximum number of steps between two anchors
+_ANCHOR_NS: Final = 100_000_000  # maximum time between two; clocks that differ by 1 ppm drift by 0.1 us in it
+_RING_STEPS: Final = 64  # maximum number of steps in the ring between two anchors
 
 
 class WorkerMeter:
-    """Called by the worker's thread in the order begin, forward_done or launched, end; `settle` by any."""
+    """Meter of one worker. Its thread calls begin, forward_done or launched, then end; any thread may call `settle`."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class WorkerMeter:
         stream: Any = None,
         ring: StepRing | None = None,
     ) -> None:
-        """`stream` is what steps run on; `None`: the current one, which torch takes 10 us or more to look up.
+        """`stream` is what steps run on; `None`: the current one, whose lookup costs torch 10 us or more.
 
-        With a `ring`, the worker asks that one first: its `begin` takes a step, or `begin` here does.
+        With a `ring`, the worker calls `ring.begin` first, and `begin` here only if the ring does not accept the step.
         """
         self._stream = stream
         self.ring = ring
@@ -66,21 +66,21 @@ class WorkerMeter:
         self._is_closed = False
         self._is_due = False
         self._settled_ns = 0
-        self._has_drafts = False  # whether any step had
-        self._unanchored = _ANCHOR_EVERY  # steps since the last with its first event; too many to go on at first
+        self._has_drafts = False  # whether any step so far had drafts
+        self._unanchored = _ANCHOR_EVERY  # steps since the last anchor; at the start, so many that one is due
         self._anchored_ns = 0
         self._newest: Step | None = None
-        self._told: Composition | Repeat | None = None  # of the step that was told last
+        self._told: Composition | Repeat | None = None  # rows of the step that was reported last
         self._current: Step | None = None
 
     def mark(self, phase: str) -> None:
-        """Report at once a new state of the engine."""
+        """Report a new state of the engine at once."""
         with self._lock:
             self._sender.mark(Mark(self._now_ns(), phase))
             self._sender.flush(len(self._pending))
 
     def begin(self, batch: ScheduledBatch | None) -> None:
-        """Start the clock of a step; `None` is a dummy, that computes for nobody."""
+        """Start measuring a step; `None` is a dummy step, which computes for no request."""
         self.stop_ring()
         events = self._pool.take()
         if batch is not None and batch.total_num_scheduled_tokens < _PREFILL_TOKENS and self._reader.is_steady(batch):
@@ -89,7 +89,7 @@ class WorkerMeter:
             self._current = SteadyStep(events, launched_ns, is_anchor or self.ring is not None)
             if not self._current.has_first:
                 self._unanchored += 1
-                if events is None:  # what follows the next ends with is not this one's end
+                if events is None:  # the next step cannot be timed from the end of an unmeasured one
                     self._unanchored = _ANCHOR_EVERY
                 return
         else:
@@ -99,14 +99,14 @@ class WorkerMeter:
         self._anchor(self._current)
 
     def forward_done(self) -> None:
-        """Record the end of the forward pass, as far as it was launched."""
+        """Record the event after the forward pass, if the step is large enough."""
         step = self._current
         if isinstance(step, MeteredStep) and step.events is not None and step.tokens >= _PREFILL_TOKENS:
             step.events.middle.record(self._stream)
             step.has_forward = True
 
     def launched(self) -> None:
-        """Record the end of the forward pass, and use that the GPU has something to do."""
+        """Record the event after the forward pass; then read earlier steps while the GPU is busy."""
         step = self._current
         if step is None:
             return
@@ -117,12 +117,12 @@ class WorkerMeter:
         else:
             self.forward_done()
             self._read(step)
-        # At once where an account may be waiting, or somebody new has to be announced.
+        # At once if an account may wait for it, or a new sequence has to be announced.
         if self._is_due or len(self._pending) > _TOGETHER or step.launched_ns - self._settled_ns >= _SETTLE_NS:
             self.settle()
 
     def end(self) -> Step | None:
-        """Stop the clock; return the step, or `None` outside of one."""
+        """Record the event at the end; return the step, or `None` if none was begun."""
         step = self._current
         if step is None:
             return None
@@ -136,23 +136,23 @@ class WorkerMeter:
         return step
 
     def cancel(self) -> None:
-        """Forget a step that failed to launch."""
+        """Discard a step that failed to launch."""
         if self.ring is not None and self.ring.cancel():
             return
         step, self._current = self._current, None
         if step is not None and step.events is not None:
             self._pool.give_back(step.events)
-        self._unanchored = _ANCHOR_EVERY  # whatever of it ran is between two steps now
+        self._unanchored = _ANCHOR_EVERY  # parts of it may have run, so the next step cannot be timed from an end
 
     def note_idle_batch(self, batch: ScheduledBatch) -> None:
-        """Read a batch that computes nothing, which is how the engine tells who has ended."""
+        """Read a batch that computes nothing: the engine reports ended sequences in it."""
         self.stop_ring()
         self._read(MeteredStep(batch, None, self._now_ns()))
         self.settle()
         self._wake.set()
 
     def settle(self) -> None:
-        """Read the times of what has finished, and send it. Does nothing while another thread does it."""
+        """Read the times of finished steps, and send them. Does nothing if another thread is doing it."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -164,7 +164,7 @@ class WorkerMeter:
                 dropped = self._sender.dropped
                 self._sender.add(begun if self._is_leader else [], steps, ended if self._is_leader else [])
                 if self._sender.dropped > dropped:
-                    self._told = None  # what the next step would refer to may be gone: it is told whole
+                    self._told = None  # the rows that the next step would refer to may be lost: send it with its own
                 current = self._current
                 is_apart = current is not None and not current.is_launched
                 self._sender.flush(len(self._pending) + is_apart)
@@ -172,14 +172,16 @@ class WorkerMeter:
             self._lock.release()
 
     def stop_ring(self) -> None:
-        """Work out what the ring has taken, and let it take no more."""
+        """Stop the ring, and read the steps that it has."""
         if self.ring is not None:
             self.ring.stop()
             with self._lock:
                 self._fold()
 
     def start_tidying(self, enter: Callable[[], object]) -> None:
-        """Let a thread settle what no further step would; `enter` is called in it first. It sleeps while steps come."""
+        """Start a thread that settles when no further step does. It calls `enter` first, and sleeps while
+        steps come.
+        """
 
         def tidy() -> None:
             enter()
@@ -194,7 +196,7 @@ class WorkerMeter:
         threading.Thread(target=tidy, name="step-meter", daemon=True).start()
 
     def close(self) -> None:
-        """Report what is left and stop."""
+        """Report the remaining steps and stop."""
         self._is_closed = True
         self._wake.set()
         self.settle()
@@ -205,22 +207,22 @@ class WorkerMeter:
         return bool(self._pending or self._sender.has_unsent)
 
     def _anchor(self, step: Step) -> None:
-        """Put the first event of a step; without one the next step cannot go without either."""
+        """Record a step's first event. If it has no events, the next step must be an anchor."""
         if step.events is None:
             self._unanchored = _ANCHOR_EVERY
             return
-        step.launched_ns = self._now_ns()  # right before it: what lies between the two moves all ends chained to it
+        step.launched_ns = self._now_ns()  # right before the event: a delay between the two would shift later ends
         step.events.first.record(self._stream)
         self._unanchored, self._anchored_ns = 0, step.launched_ns
 
     def _fold(self) -> None:
-        """Create a run of what the ring has taken. With the lock: sequences hear of it."""
+        """Move the ring's steps into `_pending` as one run. Call with the lock held, because sequences are updated."""
         count = self.ring.take() if self.ring is not None else 0
         if count:
             self._pending.append(self._reader.steady_run(count))
 
     def _read(self, step: Step) -> None:
-        """Read a step's batch, in the order of launches, and let go of it."""
+        """Read a step's batch, in the order of launches, and release it."""
         reader = self._reader
         if isinstance(step, SteadyStep):
             step.composition = reader.steady_step()
@@ -232,7 +234,7 @@ class WorkerMeter:
         if batch is not None and reader.is_steady(batch):
             step.composition = reader.steady_step()
         else:
-            with self._lock:  # who begins and ends may be being told by the other thread
+            with self._lock:  # another thread may be sending begins and ends
                 step.composition = reader.dummy() if batch is None else reader.read(batch)
         if step.composition is not None:
             self._pending.append(step)
@@ -245,7 +247,7 @@ class WorkerMeter:
             step = pending.popleft()
             if isinstance(step, SteadyRun):
                 measured += self._told_of_run(step, self._clock.follow_ring(step.count, seen_ns))
-            elif step.events is None:  # never measured: its number stays a hole, and the host calls it lost
+            elif step.events is None:  # never measured: its number stays a gap, which the host reports as lost
                 continue
             elif isinstance(step, SteadyStep) and not step.has_first:
                 started_ns, busy_ns = self._clock.follow(step.events, step.launched_ns, seen_ns)
@@ -255,7 +257,7 @@ class WorkerMeter:
                 measured.append(
                     self._told_of(step.composition, times.started_ns, times.busy_ns, times.forward_ns, step.sampled)
                 )
-        if pending and isinstance(run := pending[0], SteadyRun):  # perhaps some of it
+        if pending and isinstance(run := pending[0], SteadyRun):  # some of its steps may have finished
             times_ns = self._clock.follow_ring(run.count, seen_ns)
             measured += self._told_of_run(run, times_ns)
             run.drop(len(times_ns) // 2)
@@ -264,7 +266,7 @@ class WorkerMeter:
         return measured
 
     def _done(self) -> int:
-        """Return the number of steps and runs at the front up to the newest step that the GPU has done."""
+        """Return how many entries at the front of `_pending` the GPU has finished."""
         pending = list(self._pending)  # a copy: the worker may launch a step meanwhile
         count = len(pending)
         if self._has_drafts:
@@ -284,7 +286,7 @@ class WorkerMeter:
         return done
 
     def _told_of_run(self, run: SteadyRun, times_ns: list[int]) -> list[MeasuredStep]:
-        """Return a run's first steps, two times each, as one where they need no rows of their own."""
+        """Return a run's first steps (two times each), joined into one message if they need no rows of their own."""
         told: list[MeasuredStep] = []
         number, end = run.number, run.number + len(times_ns) // 2
         while number < end:
@@ -304,7 +306,7 @@ class WorkerMeter:
         return told
 
     def _can_refer(self, rows: Composition | Repeat) -> bool:
-        """Return whether a step's rows are those of the one that was told last, each a token further."""
+        """Return whether a step's rows are those of the last reported step, each one token further."""
         is_whole = rows.number % _WHOLE_EVERY == 0
         return not is_whole and isinstance(rows, Repeat) and not rows.discarded and rows.follows(self._told)
 
