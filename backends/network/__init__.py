@@ -1,1 +1,1 @@
-"""Listeners' connections, addresses and TLS."""
+"""Connection limits, network addresses and TLS of listeners."""

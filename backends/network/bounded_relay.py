@@ -1,6 +1,6 @@
-"""A listener in front of a server that accepts by itself, such as gRPC's: shares by address, and silence ends.
+"""A relay in front of servers that accept connections themselves, such as gRPC's: adds limits per address and timeouts.
 
-The server listens on a Unix socket, and what comes and goes is passed on unread.
+The server listens on a Unix socket; bytes are relayed without being parsed.
 """
 
 import asyncio
@@ -19,7 +19,10 @@ _BACKLOG: Final = 2048
 
 
 class BoundedRelay:
-    """Passes connections of a bound socket on, in a thread of its own. `first_seconds`: for a client's first byte."""
+    """Relays connections of a bound socket to the Unix socket `to`, in a thread of its own.
+
+    `first_seconds` is the time limit for a client's first byte.
+    """
 
     def __init__(self, bound: socket.socket, to: str, table: ConnectionTable, first_seconds: float) -> None:
         self._bound = bound
@@ -30,7 +33,7 @@ class BoundedRelay:
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     def start(self) -> None:
-        """Start to accept."""
+        """Start accepting connections."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,21 +60,21 @@ class BoundedRelay:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection that is passed on. What the other end cannot take is not read."""
+    """One end of a relayed connection. Reading pauses while the other end cannot be written to."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.other: _End | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's has the methods, not the base class
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        return False  # HTTP/2 knows no half-closed connection
+        return False  # HTTP/2 has no half-closed connections
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other.transport is not None:
@@ -88,7 +91,7 @@ class _End(asyncio.Protocol):
 
 
 class _Client(_End):
-    """The client's end. The server is connected to with the first byte: a silent client costs it nothing."""
+    """The client's end. The server is connected to at the first byte, so that silent clients cost it nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, to: str, table: ConnectionTable, first_seconds: float) -> None:
         super().__init__()
@@ -103,11 +106,13 @@ class _Client(_End):
 
     @property
     def idle_since(self) -> float | None:
-        """Return when the server last sent something: what a client sends makes its connection no younger."""
+        """Return when the server last sent something. Bytes from the client do not count, so that it cannot stay by
+        sending.
+        """
         return self.answered_at
 
     def give_way(self) -> None:
-        """Close now, for a connection that needs the room."""
+        """Close now, to make room for another connection."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -141,7 +146,7 @@ class _Client(_End):
             _log.warning("relay cannot reach its server", extra={"reason": error.strerror})
             self.give_way()
             return
-        if self.transport is None:  # it has left meanwhile
+        if self.transport is None:  # disconnected meanwhile
             if server.transport is not None:
                 server.transport.abort()
             return

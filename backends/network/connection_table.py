@@ -1,4 +1,4 @@
-"""Connections of a server: a share per client network below a total; idle ones are evicted."""
+"""The connections of a server: limits in total and per client network; idle ones are evicted."""
 
 import heapq
 import itertools
@@ -13,20 +13,20 @@ from backends.network.network_addresses import Address, Networks, address_of, is
 
 _log = logging.getLogger(__name__)
 
-PROBES: Final = 16  # connections kept for health checks from this machine, beyond the total
-_MOST_LOOKED_AT: Final = 256  # connections for one that gives way; the next arrival goes on from there
+PROBES: Final = 16  # connections for health checks from this machine, besides the total
+_MOST_LOOKED_AT: Final = 256  # connections checked to find an idle one; the next search continues from there
 _STALE_ENTRIES: Final = 64
-# Bits of an IPv6 address that one client may choose freely (RFC 6177): its network counts, not the address.
+# Bits of an IPv6 address that a client can choose freely (RFC 6177), so limits are per network.
 _IPV6_CLIENT_BITS: Final = 64
 _WARN_SECONDS: Final = 60.0
 
 
 class Held(Hashable, Protocol):
-    """A connection, as the table sees it."""
+    """A connection in the table."""
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no request has been in progress, on the clock of `admit`; `None` while one is."""
+        """Return since when no request has been in progress, by the clock of `admit`; `None` while one is."""
 
     def give_way(self) -> None:
         """Close now."""
@@ -34,7 +34,9 @@ class Held(Hashable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Connections in all, and from one address (IPv6: one /64). `exempt` networks have no share and give no way."""
+    """Maximum connections in total and per address (IPv6: per /64). `exempt` networks have no limit and are not
+    evicted.
+    """
 
     total: int
     per_address: int
@@ -42,12 +44,15 @@ class ConnectionLimits:
 
     @classmethod
     def of(cls, total: int, per_address: int | None, exempt: str) -> "ConnectionLimits":
-        """Read settings. Without a share it is a quarter of the total. Raise ConfigurationError on a bad network."""
+        """Return the limits from settings; the default per address is a quarter of the total.
+
+        Raises ConfigurationError if a network is invalid.
+        """
         return cls(total, per_address or max(1, total // 4), read_trusted_proxies(exempt))
 
 
 class ConnectionTable:
-    """Admits connections. At a limit the longest idle connection gives way to the new one; busy ones never do."""
+    """Admits connections. At a limit, the longest idle connection is evicted; busy ones never are."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._total = _possible_connections(limits.total)
@@ -65,7 +70,7 @@ class ConnectionTable:
         return len(self._network_of) + len(self._probes)
 
     def admit(self, connection: Held, peer: str, now: float) -> bool:
-        """Hold a connection from this address, and return whether there was room or room was made."""
+        """Add a connection from address `peer`; return false if the limit is reached and no connection is idle."""
         address = address_of(peer.partition("%")[0])
         network = _network_of(address)
         is_exempt = address is not None and is_within(address, self._exempt)
@@ -82,9 +87,9 @@ class ConnectionTable:
         return True
 
     def admit_probe(self, connection: Held, peer: str, now: float) -> bool:
-        """Hold a connection from this machine for a health check alone, and return whether it is one.
+        """Add a connection for health checks only; return false if it is not from this machine.
 
-        There is always room: a health check takes no time, and an idle one gives way.
+        There is always room, because health checks are short and idle connections are evicted.
         """
         address = address_of(peer.partition("%")[0])
         if address is None or not address.is_loopback:
@@ -95,11 +100,11 @@ class ConnectionTable:
         return True
 
     def holds(self, connection: Held) -> bool:
-        """Return whether a connection is in the table (not evicted)."""
+        """Return whether a connection is in the table, that is, not evicted."""
         return connection in self._network_of or connection in self._probes
 
     def replace(self, connection: Held, by: Held, now: float) -> None:
-        """Replace a connection's entry by another's, such as the handshake's by the established connection's."""
+        """Replace a connection's entry, such as that of a handshake by that of the established connection."""
         if self._probes.discard(connection):
             self._probes.add(by, now)
             return
@@ -112,7 +117,7 @@ class ConnectionTable:
             share.add(by, now)
 
     def discard(self, connection: Held) -> None:
-        """Forget a connection that has ended, held or not."""
+        """Remove a connection that has ended. Does nothing if it is not in the table."""
         self._probes.discard(connection)
         network = self._network_of.pop(connection, None)
         if network is None or not self._all.discard(connection):
@@ -140,12 +145,12 @@ class ConnectionTable:
 
 
 class _ByIdleness:
-    """Connections by how long they have been idle. What has happened since an entry was made is found on the way."""
+    """Connections ordered by idle time. Entries are corrected lazily, when a search meets them."""
 
     def __init__(self) -> None:
         self._number_of: dict[Held, int] = {}
         self._by_number: dict[int, Held] = {}
-        self._entries: list[tuple[float, int]] = []  # when idle began as last known, and whose: by number, to hold none
+        self._entries: list[tuple[float, int]] = []  # last known start of idleness, and number of the connection
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -163,7 +168,7 @@ class _ByIdleness:
         heapq.heappush(self._entries, (now, number))
 
     def discard(self, connection: Held) -> bool:
-        """Return whether it was a member."""
+        """Remove a connection; return whether it was a member."""
         number = self._number_of.pop(connection, None)
         if number is None:
             return False
@@ -171,7 +176,7 @@ class _ByIdleness:
         return True
 
     def longest_idle(self, now: float) -> Held | None:
-        """Return the connection that has been idle longest; `None` if all that were looked at are busy."""
+        """Return the connection that has been idle longest; `None` if all that were checked are busy."""
         looked_at = 0
         entries = self._entries
         while entries and looked_at < _MOST_LOOKED_AT:
@@ -189,23 +194,23 @@ class _ByIdleness:
 
 
 def _network_of(address: Address | None) -> str:
-    """Return what one client counts as: an IPv4 address, or an IPv6 /64; "" if there is no address."""
+    """Return the client's network: an IPv4 address, or an IPv6 /64; empty if there is no address."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address) >> _IPV6_CLIENT_BITS << _IPV6_CLIENT_BITS, _IPV6_CLIENT_BITS)))
     return "" if address is None else str(address)
 
 
 def _possible_connections(wanted: int) -> int:
-    """Raise this process's limit of open files as far as it may, and return the connections that leave room below it.
+    """Raise this process's limit of open files as far as allowed; return how many of the wanted connections fit.
 
-    An accept without a free descriptor would stop all accepting for a second, health checks included.
+    Without a free descriptor, the event loop would stop accepting for a second, health checks included.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         soft = hard
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # an infinite hard limit that the system does not give
+        except (ValueError, OSError):  # the hard limit is infinite, but the system refuses it
             soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     room = wanted if soft == resource.RLIM_INFINITY else max(1, soft * 3 // 4)
     if room < wanted:

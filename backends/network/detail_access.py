@@ -1,6 +1,6 @@
-"""Access to details of health pages and metrics: local callers, and holders of the metrics token.
+"""Access to metrics and to details of health pages: for local callers, and with the metrics token.
 
-The rest of a health page, and the metrics, name models, pools, engines and machines, and show traffic and costs.
+Both contain names of models, pools, engines and machines, and show traffic and costs.
 """
 
 import hmac
@@ -13,7 +13,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 _SECRET: Final = "metrics_token"
-# What a proxy adds: such a request came from elsewhere, though the connection is from here.
+# Headers that a proxy adds: the request came from elsewhere although the connection is local.
 _FORWARDED: Final = frozenset(
     ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 )
@@ -23,28 +23,30 @@ class DetailAccess:
     """Checks callers against TOLLKEEPER_METRICS_TOKEN, or the secret file `metrics_token` if that is not set."""
 
     def __init__(self, stated: str, data: Path) -> None:
-        """Create the secret file if nothing is stated and it is missing."""
+        """`stated` is the token; if it is empty, the secret file is used, and created if missing."""
         self._is_stated = bool(stated)
         token = stated or SecretFiles(data / "secrets").get_or_create(_SECRET, prefix="tk-metrics-")
         self._expected = f"Bearer {token}".encode()
 
     def allows(self, peer: str, header_names: Iterable[str], authorization: bytes) -> bool:
-        """Return whether a caller is told details. Header names are lower-case."""
+        """Return whether a caller may see details. Header names are lower-case."""
         return self.has_token(authorization) or (is_loopback(peer) and _FORWARDED.isdisjoint(header_names))
 
     def allows_metrics(self, peer: str, header_names: Iterable[str], authorization: bytes) -> bool:
-        """Return whether a caller is told the metrics: as `allows`, but a stated token is asked of everybody."""
+        """Return whether a caller may read metrics: as `allows`, but if a token is configured, local callers need it
+        too.
+        """
         if self._is_stated:
             return self.has_token(authorization)
         return self.allows(peer, header_names, authorization)
 
     def has_token(self, authorization: bytes) -> bool:
-        """Return whether this Authorization header holds the metrics token."""
+        """Return whether this Authorization header contains the metrics token."""
         return hmac.compare_digest(authorization, self._expected)
 
 
 def find_metrics_token(stated: str, data: Path) -> str:
-    """Return the token to show to a process of this installation; "" if this user cannot read any."""
+    """Return the token for requests to a process of this installation; empty if this user cannot read any."""
     try:
         return stated or SecretFiles(data / "secrets").get(_SECRET) or ""
     except ConfigurationError:

@@ -1,7 +1,7 @@
 """Allowed host names of requests, against DNS rebinding.
 
-A page whose name is made to lead to 127.0.0.1 (DNS rebinding) lets the browser on this machine ask under that name. An
-IP address is always allowed: a page that was loaded from an address belongs to that address.
+In DNS rebinding, an attacker's name resolves to 127.0.0.1, so that the browser on this machine sends requests here
+under that name. IP addresses are always allowed: only pages loaded from that address can use it.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _MOST_REMEMBERED: Final = 1_000
 
 
 class HostNames:
-    """Checks Host headers. Loopback names and addresses are allowed, and `names`, with commas between them."""
+    """Checks Host headers. Loopback names, addresses and the comma-separated `names` are allowed."""
 
     def __init__(self, names: str = "") -> None:
         self._names = frozenset(each.strip().lower().rstrip(".") for each in names.split(",") if each.strip())
@@ -21,7 +21,7 @@ class HostNames:
 
     @classmethod
     def of(cls, listens_on: str, names: str) -> "HostNames | None":
-        """Return the check of a listener; `None` if other machines reach it and no names are set."""
+        """Return the check for a listener; `None` if other machines can reach it and no names are configured."""
         return cls(names) if names.strip() or listens_on_loopback(listens_on) else None
 
     def check(self, host: bytes) -> None:

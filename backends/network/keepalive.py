@@ -1,14 +1,14 @@
-"""Connections whose other end has vanished without a word: ended by the kernel, not waited for until a long timeout."""
+"""TCP keep-alive for connections whose other end vanishes silently, so that the kernel closes them early."""
 
 import socket
 from typing import Final
 
-# After five seconds of silence it is asked three times, five seconds apart; what it never confirms ends it as well.
+# After 5 s of silence three probes are sent, 5 s apart; unacknowledged data ends the connection after 20 s.
 _PROBES: Final = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000))
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have the kernel end a connection whose other machine has vanished; what it accepts does as a listener does."""
+    """Enable keep-alive on a socket. Accepted connections inherit it from a listening socket."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBES:
         if hasattr(socket, name):  # Linux has all of them

@@ -1,4 +1,4 @@
-"""Network addresses as servers meet them: read from a peer or a header, on this machine or not, within networks."""
+"""Parsing of network addresses from peers and headers, and checks for loopback and networks."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _LONGEST_REMEMBERED: Final = 64  # characters
 
 
 def address_of(text: str) -> Address | None:
-    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` if it is none."""
+    """Parse an IP address (IPv4-mapped IPv6 as IPv4); return `None` if it is not one."""
     return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _read(text)
 
 
@@ -28,7 +28,7 @@ def _read(text: str) -> Address | None:
     return address
 
 
-_remembered: Final = lru_cache(maxsize=4096)(_read)  # every request of a connection comes from the same
+_remembered: Final = lru_cache(maxsize=4096)(_read)  # all requests of a connection have the same address
 
 
 def is_loopback(text: str) -> bool:
@@ -43,17 +43,17 @@ def listens_on_loopback(host: str) -> bool:
 
 
 def is_within(address: Address, networks: Networks) -> bool:
-    """Return whether one of the networks holds the address."""
+    """Return whether an address is in one of the networks."""
     return any(address in network for network in networks)
 
 
 def networks_of(names: Iterable[str]) -> Networks:
-    """Read networks; bits beyond their prefix do not count. Raise ValueError."""
+    """Parse networks; bits beyond the prefix are ignored. Raises ValueError."""
     return tuple(ipaddress.ip_network(name, strict=False) for name in names)
 
 
 def read_trusted_proxies(text: str) -> Networks:
-    """Read TOLLKEEPER_TRUSTED_PROXIES: networks with commas between. Raise ConfigurationError."""
+    """Parse TOLLKEEPER_TRUSTED_PROXIES, comma-separated networks. Raises ConfigurationError."""
     try:
         return networks_of(name for part in text.split(",") if (name := part.strip()))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""TLS from PEM files, which are read again when they change: a renewed certificate needs no restart.
+"""TLS contexts from PEM files, reloaded when the files change, so that renewed certificates need no restart.
 
-Nothing here turns verification off: a certificate that no public authority signed is trusted by naming its authority.
+Certificates are always verified; for one that no public CA signed, the operator names its CA.
 """
 
 import logging
@@ -18,14 +18,14 @@ from contracts.errors import ConfigurationError, UpstreamUnreachable
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.5  # between two looks at the files
+LOOK_SECONDS: Final = 0.5  # minimum time between two checks of the files
 
 ClientCertificates = Literal["none", "optional", "required"]
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """One side's PEM files: its certificate with the chain, that certificate's key, the authorities it trusts."""
+    """PEM files of one side: its certificate with chain, that certificate's key, and the CAs that it trusts."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -33,24 +33,24 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Return those that are named."""
+        """Return the paths that are set."""
         return tuple(path for path in (self.certificate, self.key, self.authorities) if path is not None)
 
 
 class LiveContext(ssl.SSLContext):
-    """What event loops take for a context. Every handshake is done with what the files said last.
+    """An SSLContext that performs each handshake with the files' current content.
 
-    Connections that are open keep what they began with. Files that cannot be used leave the last good ones in use:
-    `fault` says why.
+    Open connections are not affected. If the files are unusable, the last good content stays in use, and `fault` is the
+    reason.
     """
 
     def __new__(cls, *_: object) -> "LiveContext":
-        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)  # never used itself: `wrap_bio` hands over
+        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)  # not used: `wrap_bio` delegates to `current`
 
     def __init__(
         self, build: Callable[[], ssl.SSLContext], files: TlsFiles, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Build the first context. Raises ConfigurationError naming the file at fault."""
+        """Build the first context. Raises ConfigurationError with the file at fault."""
         self._build = build
         self._files = files
         self._clock = clock
@@ -61,7 +61,7 @@ class LiveContext(ssl.SSLContext):
         self.reloads = 0
 
     def refresh(self, *, at_once: bool = False) -> None:
-        """Read the files again where they have changed, looking twice a second at most unless `at_once`."""
+        """Reload the files if they have changed. Checks them at most twice a second unless `at_once`."""
         now = self._clock()
         if not at_once and now - self._looked_at < LOOK_SECONDS:
             return
@@ -88,7 +88,7 @@ class LiveContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Start a handshake, as event loops do."""
+        """Start a handshake. Called by event loops."""
         self.refresh()
         return self.current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
@@ -101,7 +101,7 @@ class LiveContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLSocket:
-        """Start a handshake, as blocking clients do."""
+        """Start a handshake. Called by blocking clients."""
         self.refresh()
         return self.current.wrap_socket(
             sock, server_side, do_handshake_on_connect, suppress_ragged_eofs, server_hostname, session
@@ -111,16 +111,17 @@ class LiveContext(ssl.SSLContext):
 def server_tls(
     files: TlsFiles, *, clients: ClientCertificates = "none", clock: Callable[[], float] = time.monotonic
 ) -> LiveContext:
-    """Return a listener's context: TLS 1.2 or later. `clients`: whether they show a certificate of our authorities.
+    """Return a listener's context for TLS 1.2 or later, which reloads its files.
 
-    Raises ConfigurationError if a file cannot be used.
+    `clients`: whether clients must, may or need not present a certificate of the configured CAs. Raises
+    ConfigurationError if a file is unusable.
     """
 
     return LiveContext(partial(server_context, files, clients), files, clock)
 
 
 def server_context(files: TlsFiles, clients: ClientCertificates = "none") -> ssl.SSLContext:
-    """Return what `server_tls` keeps fresh, as the files are now. Raises ConfigurationError."""
+    """Return a listener's context from the files' current content. Raises ConfigurationError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_certificate(context, files)
@@ -132,9 +133,9 @@ def server_context(files: TlsFiles, clients: ClientCertificates = "none") -> ssl
 
 
 def client_tls(files: TlsFiles, clock: Callable[[], float] = time.monotonic) -> ssl.SSLContext:
-    """Return a client's context: TLS 1.2 or later, the server's name and chain always verified.
+    """Return a client's context for TLS 1.2 or later, which verifies the server's name and chain and reloads its files.
 
-    Without authorities of its own it trusts the system's. Raises ConfigurationError if a file cannot be used.
+    Without CAs of its own it trusts the system's. Raises ConfigurationError if a file is unusable.
     """
 
     def build() -> ssl.SSLContext:
@@ -152,21 +153,21 @@ def client_tls(files: TlsFiles, clock: Callable[[], float] = time.monotonic) -> 
 
 
 def own_server_tls(certificate: Path) -> ssl.SSLContext:
-    """Return a context that trusts the holder of this very certificate, whatever name it is reached by.
+    """Return a context that trusts exactly this certificate, under any name.
 
-    It is for the command line, which reaches a server of this machine by its address. Raises ConfigurationError if the
-    file cannot be used.
+    Used by the command line for servers on this machine, which it reaches by address. Raises ConfigurationError if the
+    file is unusable.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # in its place: the certificate itself is what is trusted, and nothing else
+    context.check_hostname = False  # not needed, because only this very certificate is trusted
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _load_authorities(context, TlsFiles(authorities=certificate))
     return context
 
 
 def days_left(certificate: Path, now: float | None = None) -> float:
-    """Return for how many days a certificate is still valid; below 0: it has expired. `now` is Unix time.
+    """Return the number of days until a certificate expires; negative if it has expired. `now` is Unix time.
 
     Raises ConfigurationError if the file cannot be read.
     """
@@ -181,7 +182,9 @@ def days_left(certificate: Path, now: float | None = None) -> float:
 
 
 class _ToldSide(ssl.SSLObject):
-    """A server's side that says why it refuses a client: event loops end the connection without a word to either."""
+    """The server's side of a connection, which logs failed handshakes: event loops close the connection without an
+    error.
+    """
 
     def do_handshake(self) -> None:
         try:
@@ -199,7 +202,7 @@ def tls_refusal(place: str, error: ssl.SSLError) -> UpstreamUnreachable:
 
 
 def tls_failure(error: ssl.SSLError) -> str:
-    """Describe in a few words why a handshake failed."""
+    """Return a short reason for a failed handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message).rstrip(".")
     return (error.reason or type(error).__name__).replace("_", " ").lower()
@@ -239,10 +242,10 @@ def _require_readable(path: Path) -> None:
 
 
 def _no_password() -> str:
-    # Without this the library would ask for one at the terminal, and hang.
+    # Without this callback the library would prompt at the terminal and hang.
     raise ConfigurationError("the TLS key is encrypted; a server that starts by itself needs it in plain, mode 0600")
 
 
 def _state_of(files: TlsFiles) -> tuple[object, ...]:
-    """Return what changes when a file is written, or another is put in its place."""
+    """Return a value that changes when a file is written or replaced."""
     return tuple(map(file_stamp, files.paths))

@@ -1,7 +1,7 @@
-"""Processing of leased batches: leases, lines, outcomes, the end.
+"""Database operations of the gateway that processes a batch: leases, lines, outcomes, the end.
 
-A batch belongs to one gateway at a time, by a lease that it renews. Everything written for a batch is written only
-while the lease is held, in the same transaction that looks.
+A batch is leased by one gateway at a time, which renews its lease. Every write for a batch checks the lease in the same
+transaction.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ from contracts.objects.batches import (
 )
 from contracts.objects.files import StoredFile
 
-_LOOKED_AT: Final = 200  # batches among which the next one is chosen
-_READ_AT_ONCE_BYTES: Final = 4 << 20  # of results: one may have megabytes
+_LOOKED_AT: Final = 200  # number of batches from which the next is chosen
+_READ_AT_ONCE_BYTES: Final = 4 << 20  # of results, each of which may have megabytes
 _LIVE: Final = BATCHES.c.state.in_(LIVE_STATES)
-# Built once: these two are executed for every line.
+# Built once, because they are executed for every line.
 _KEEP_OUTCOME: Final = (
     update(LINES)
     .where(LINES.c.batch_id == bindparam("of_batch"), LINES.c.number == bindparam("of_line"), LINES.c.result.is_(None))
@@ -45,11 +45,11 @@ _COUNT: Final = (
 
 
 class BatchWork:
-    """One gateway's hold on batches.
+    """One gateway's access to the batches that it has leased.
 
-    `owner` is `place`, which names the gateway and its data directory, "#", and what tells this process from those
-    before it in the same place. Methods that write for a batch raise LeaseLost if it is another gateway's by now;
-    all raise ObjectsUnavailable if the database cannot be used.
+    `owner` is the gateway's name and data directory, "#", and an id of this process. Methods that write for a batch
+    raise LeaseLost if another gateway has leased it by now; all raise ObjectsUnavailable if the database cannot be
+    used.
     """
 
     def __init__(self, database: ObjectsDatabase, owner: str) -> None:
@@ -58,15 +58,15 @@ class BatchWork:
         self._me = owner
 
     async def take_over_former(self) -> None:
-        """Let go of what a process before this one, in the same place, has left behind: it is there no more."""
+        """Expire the leases of earlier processes with the same name and directory, which no longer run."""
         former = BATCHES.c.lease_owner.startswith(self._place, autoescape=True)
         await self._write(update(BATCHES).where(_LIVE, former).values(lease_until_ns=0))
 
     async def claim(self, now_ns: int, until_ns: int, running: Mapping[str, str]) -> Batch | None:
-        """Reserve a batch that nobody holds: of the tenant that has the fewest running here, the oldest.
+        """Lease a batch that no gateway has leased: the oldest one of the tenant with the fewest running here.
 
-        `running` are the tenants of the batches that run here, by the batches' ids; these are not taken again, also
-        where their leases have run out.
+        `running` maps the ids of the batches that run here to their tenants; these are not leased again, even if their
+        leases have expired.
         """
         is_free = and_(_LIVE, or_(BATCHES.c.lease_until_ns <= now_ns, BATCHES.c.lease_owner == self._me))
         free = select(BATCHES.c.id, BATCHES.c.tenant).where(is_free, BATCHES.c.id.not_in(running))
@@ -83,34 +83,34 @@ class BatchWork:
         return await self._database.run(work)
 
     async def renew(self, batch_ids: Collection[str], until_ns: int) -> None:
-        """Hold what is held until a later moment."""
+        """Extend the leases of these batches."""
         mine = update(BATCHES).where(BATCHES.c.id.in_(batch_ids), BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=until_ns))
 
     async def held(self) -> dict[str, Batch]:
-        """Return the batches that are held, by id, as they are now."""
+        """Return the batches that this gateway has leased, by id, in their current state."""
         mine = select(BATCHES).where(BATCHES.c.lease_owner == self._me, _LIVE)
         rows = await self._database.run(lambda connection: connection.execute(mine).all())
         return {row.id: batch_of(row) for row in rows}
 
     async def release(self, batch_id: str) -> None:
-        """Leave a batch to the one that takes it next."""
+        """Release a batch for other gateways."""
         mine = update(BATCHES).where(BATCHES.c.id == batch_id, BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 
     async def release_all(self) -> None:
-        """Release the leases of all held batches, so that another gateway may claim them."""
+        """Release all leased batches, so that other gateways may claim them."""
         mine = update(BATCHES).where(BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 
     # before the first request
 
     async def forget_lines(self, batch_id: str) -> None:
-        """Delete lines that an interrupted parse of the input left."""
+        """Delete the lines of an interrupted parse of the input."""
         await self._guarded(batch_id, lambda connection: connection.execute(_lines_of(batch_id)))
 
     async def add_lines(self, batch_id: str, lines: Sequence[NewLine]) -> None:
-        """Keep lines of the input."""
+        """Store lines of the input."""
         rows = [
             {"batch_id": batch_id, "number": line.number, "custom_id": line.custom_id, "request": line.request}
             for line in lines
@@ -119,7 +119,9 @@ class BatchWork:
             await self._guarded(batch_id, lambda connection: connection.execute(insert(LINES), rows))
 
     async def begin(self, batch_id: str, total: int, model: str, now_unix: int) -> None:
-        """Let the requests begin. One that was cancelled meanwhile stays so."""
+        """Start processing: store the number of lines and the model. A batch that was cancelled meanwhile stays
+        cancelled.
+        """
 
         def work(connection: Connection) -> None:
             this = update(BATCHES).where(BATCHES.c.id == batch_id)
@@ -131,22 +133,22 @@ class BatchWork:
     # lines
 
     async def next_lines(self, batch_id: str, after: int, limit: int) -> list[NewLine]:
-        """Return up to `limit` lines without an outcome, from behind number `after` on."""
+        """Return up to `limit` lines without an outcome, starting after number `after`."""
         waiting = select(LINES).where(LINES.c.batch_id == batch_id, LINES.c.number > after, LINES.c.result.is_(None))
         found = waiting.order_by(LINES.c.number).limit(limit)
         rows = await self._database.run(lambda connection: connection.execute(found).all())
         return [NewLine(row.number, row.custom_id, bytes(row.request)) for row in rows]
 
     async def finish(self, batch_id: str, outcomes: Sequence[LineOutcome]) -> None:
-        """Keep what became of lines. Of a line that has an outcome already, that one stays."""
+        """Store outcomes of lines. An outcome that a line already has is kept."""
         await self._database.run(partial(_keep_outcomes, batch_id=batch_id, owner=self._me, outcomes=outcomes))
 
     async def results(
         self, batch_id: str, after: int, limit: int, *, is_failed: bool, max_bytes: int = _READ_AT_ONCE_BYTES
     ) -> list[tuple[int, bytes]]:
-        """Return up to `limit` results with their lines' numbers, from behind number `after` on.
+        """Return up to `limit` results with their line numbers, starting after number `after`.
 
-        Those are fewer where they would have more than `max_bytes` together, and at least one where there is any.
+        Fewer are returned if they would exceed `max_bytes` together, but at least one if there is any.
         """
 
         def work(connection: Connection) -> list[tuple[int, bytes]]:
@@ -166,7 +168,7 @@ class BatchWork:
     # the end
 
     async def decide(self, batch_id: str, end: BatchEnd, faults: Sequence[BatchFault], now_unix: int) -> None:
-        """Write down how a batch ends, before its files are written. One that is being cancelled shows as such."""
+        """Record how a batch ends, before its files are written. A batch that is being cancelled keeps that state."""
 
         def work(connection: Connection) -> None:
             this = update(BATCHES).where(BATCHES.c.id == batch_id)
@@ -179,7 +181,7 @@ class BatchWork:
     async def end(
         self, batch_id: str, end: BatchEnd, output: StoredFile | None, errors: StoredFile | None, now_unix: int
     ) -> None:
-        """End a batch, let its files be seen and drop its lines, all at once."""
+        """End a batch, make its files visible and delete its lines, in one transaction."""
 
         def work(connection: Connection) -> None:
             for file in (output, errors):
@@ -205,7 +207,7 @@ class BatchWork:
         await self._database.run(lambda connection: connection.execute(statement))
 
     async def _guarded(self, batch_id: str, work: Callable[[Connection], Any]) -> None:
-        """Run a transaction for a batch that is ours. Writing to its row first makes everyone else wait for the end."""
+        """Run a transaction for a leased batch. It writes to the batch's row first, so that other transactions wait."""
         mine = update(BATCHES).where(BATCHES.c.id == batch_id, BATCHES.c.lease_owner == self._me)
 
         def guarded(connection: Connection) -> None:
@@ -225,7 +227,7 @@ def _lines_of(batch_id: str) -> Delete:
 
 
 def _keep_outcomes(connection: Connection, batch_id: str, owner: str, outcomes: Sequence[LineOutcome]) -> None:
-    """Keep outcomes and count them. The count comes last, and undoes all where the batch is not the owner's."""
+    """Store and count outcomes. The count comes last, and rolls everything back if `owner` has lost the lease."""
     completed = failed = 0
     usage = BatchUsage()
     for outcome in outcomes:

@@ -1,6 +1,6 @@
-"""Batches in the database of what applications keep: making, finding and cancelling them.
+"""Batches in the objects database: creating, finding and cancelling them.
 
-How a gateway takes one and works it off is in `batch_work.py`.
+How a gateway leases and processes them is in `batch_work.py`.
 """
 
 from typing import Any, Final
@@ -33,7 +33,7 @@ from contracts.objects.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, 
 BATCHES: Final = Table(
     "batches",
     METADATA,
-    Column("id", String(64), primary_key=True),  # in the order of their making
+    Column("id", String(64), primary_key=True),  # ascending by creation
     Column("tenant", String(63), nullable=False),
     Column("project", String(127), nullable=False),
     Column("state", String(20), nullable=False),
@@ -83,35 +83,35 @@ _metadata: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class BatchStore:
-    """Keeps batches. Every method raises ObjectsUnavailable if the database cannot be used."""
+    """Stores batches. Every method raises ObjectsUnavailable if the database cannot be used."""
 
     def __init__(self, database: ObjectsDatabase) -> None:
         self._database = database
 
     async def create(self, batch: Batch, max_live: int, lease: Lease = NO_LEASE) -> None:
-        """Keep a new batch. Raises InvalidRequest if its tenant has `max_live` that have not ended.
+        """Store a new batch. Raises InvalidRequest if its tenant has `max_live` unfinished batches already.
 
-        The lease lets the gateway that made it begin with it: others may not have heard yet of its key or its model.
+        `lease` lets the gateway that creates it also start it: others may not know its key or model yet.
         """
         await self._database.run(lambda connection: _create(connection, batch, max_live, lease))
 
     async def find(self, owner: Owner, batch_id: str) -> Batch | None:
-        """Return one of an owner's batches; `None` if there is none of that id."""
+        """Return one of an owner's batches; `None` if it has none with that id."""
         wanted = select(BATCHES).where(BATCHES.c.id == batch_id, owned(BATCHES, owner))
         row = await self._database.run(lambda connection: connection.execute(wanted).first())
         return None if row is None else batch_of(row)
 
     async def list(self, owner: Owner, *, limit: int, after: str = "") -> list[Batch]:
-        """Return up to `limit` of an owner's batches, the newest first, from behind the one named on."""
+        """Return up to `limit` of an owner's batches, newest first, starting after the batch `after`."""
         found = select(BATCHES).where(owned(BATCHES, owner)).order_by(BATCHES.c.id.desc()).limit(limit)
         if after:
             found = found.where(BATCHES.c.id < after)
         return [batch_of(row) for row in await self._database.run(lambda connection: connection.execute(found).all())]
 
     async def cancel(self, owner: Owner, batch_id: str, now_unix: int) -> Batch | None:
-        """Let a batch that runs come to its end, and return it as it then is; `None` if there is none of that id.
+        """Cancel a running batch, and return its new state; `None` if the owner has none with that id.
 
-        One that has ended, or is about to, is given as it is.
+        A batch that has ended or is finalizing is returned unchanged.
         """
 
         def work(connection: Connection) -> Batch | None:
@@ -157,7 +157,7 @@ def _create(connection: Connection, batch: Batch, max_live: int, lease: Lease) -
 
 
 def batch_of(row: Row[Any]) -> Batch:
-    """Return the batch that a row stands for."""
+    """Return the batch of a row."""
     return Batch(
         id=row.id,
         owner=Owner(row.tenant, row.project),

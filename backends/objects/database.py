@@ -1,6 +1,6 @@
-"""The database of what applications keep at the gateway: SQLite beside the journal, or PostgreSQL for several gateways.
+"""The objects database: SQLite beside the journal, or PostgreSQL for several gateways.
 
-It is not the control database: what lies here is large, short-lived, and wanted by the data plane alone.
+It is separate from the control database, because its rows are large, short-lived and used by the data plane only.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from backends.control.database import database_url
 from backends.secrets.private_files import make_database_file
 from contracts.errors import NewerSchema, ObjectsUnavailable
 
-SCHEMA_VERSION: Final = 1  # of the tables as a whole; a step from each to the next is added below when it rises
+SCHEMA_VERSION: Final = 1  # of all tables; when it is raised, a migration step is added below
 METADATA: Final = MetaData()
 _BUSY_MILLISECONDS: Final = 5000
 _POSTGRES_THREADS: Final = 4
@@ -29,15 +29,15 @@ ResultT = TypeVar("ResultT")
 
 
 class ObjectsDatabase:
-    """Runs short transactions in threads of its own. Tables are made at first use."""
+    """Runs short transactions in threads of its own. Creates tables at first use."""
 
     def __init__(self, url: str) -> None:
-        """Accept a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        """`url` is a SQLAlchemy URL; `postgresql://` uses psycopg 3. Raises ConfigurationError if it is unusable."""
         self._url = database_url(url)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
-        # SQLite has one writer: one thread waits for nothing and never meets a lock of its own.
+        # SQLite allows one writer, so one thread never waits for a lock of its own process.
         self._threads = ThreadPoolExecutor(1 if self._is_sqlite else _POSTGRES_THREADS, thread_name_prefix="objects")
-        # What is kept is prompts: no error may quote a statement's values, as logs would then have them.
+        # Rows contain prompts, so no error may quote a statement's values, which would reach the logs.
         self._engine = _engine(self._url)
         if self._is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
@@ -45,11 +45,11 @@ class ObjectsDatabase:
         self._making = Lock()
 
     async def run(self, work: Callable[[Connection], ResultT]) -> ResultT:
-        """Run `work` in one transaction, off the event loop. Raises ObjectsUnavailable if that cannot be done."""
+        """Run `work` in one transaction in a thread. Raises ObjectsUnavailable if the database fails."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
 
     async def close(self) -> None:
-        """Wait for what runs and close every connection."""
+        """Wait for running transactions and close all connections."""
         await asyncio.to_thread(self._threads.shutdown)
         self._engine.dispose()
 
@@ -67,7 +67,7 @@ class ObjectsDatabase:
             ) from error
 
     def _make_tables(self) -> None:
-        """Create the tables of every module that is loaded by now."""
+        """Create the tables of all modules loaded so far."""
         with self._making:
             wanted = len(METADATA.tables)
             if self._is_sqlite:
@@ -76,7 +76,7 @@ class ObjectsDatabase:
             try:
                 METADATA.create_all(self._engine)
             except (ProgrammingError, IntegrityError):
-                METADATA.create_all(self._engine)  # another gateway was making the same ones
+                METADATA.create_all(self._engine)  # another gateway created them at the same time
             self._check_version()
             self._tables_made = wanted
 

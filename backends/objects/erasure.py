@@ -1,4 +1,4 @@
-"""A tenant leaves the database of what applications keep: its files, batches and answers."""
+"""Deletes a tenant's files, batches and responses from the objects database."""
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, func, inspect, select
 
@@ -9,7 +9,7 @@ _PARTS = {"file_pieces": ("file_id", "files"), LINES.name: ("batch_id", BATCHES.
 
 
 async def erase_tenant(database: ObjectsDatabase, tenant: str) -> int:
-    """Delete everything of a tenant; return how many rows. Raises ObjectsUnavailable."""
+    """Delete all rows of a tenant; return how many. Raises ObjectsUnavailable."""
     return await database.run(lambda connection: _erase(connection, tenant))
 
 
@@ -18,7 +18,7 @@ def _erase(connection: Connection, tenant: str) -> int:
         connection.exec_driver_sql("PRAGMA secure_delete = ON")  # else the bytes stay in the file until overwritten
     there = set(inspect(connection).get_table_names())
     rows = 0
-    # Parts first: what they are part of says whose they are.
+    # Parts first, because only the rows that they belong to have a tenant.
     for table in sorted(METADATA.tables.values(), key=lambda table: table.name not in _PARTS):
         where = _of_tenant(table, tenant)
         if where is not None and table.name in there:

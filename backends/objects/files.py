@@ -1,6 +1,6 @@
-"""Files in the database of what applications keep: a row each, and the content in pieces of one mebibyte.
+"""Files in the objects database: a row each, with the content in pieces of 1 MiB.
 
-A file is seen once it is complete. What a process that ended left half-written is swept up, and so is what has expired.
+A file is visible once it is complete. Expired files, and incomplete ones of processes that ended, are deleted later.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ from contracts.errors import InvalidRequest, ObjectsUnavailable
 from contracts.objects.files import FileBounds, StoredFile
 
 _PIECES_A_TRANSACTION: Final = 4
-_ABANDONED_SECONDS: Final = 3600  # no upload and no output takes so long to be written
+_ABANDONED_SECONDS: Final = 3600  # longer than any upload or output takes to write
 _SWEPT_AT_ONCE: Final = 20
 
 _files: Final = Table(
     "files",
     METADATA,
-    Column("id", String(64), primary_key=True),  # in the order of their making
+    Column("id", String(64), primary_key=True),  # ascending by creation
     Column("tenant", String(63), nullable=False),
     Column("project", String(127), nullable=False),
     Column("filename", String(255), nullable=False),
@@ -65,30 +65,30 @@ _pieces: Final = Table(
 
 
 class FileStore:
-    """Keeps files. Every method raises ObjectsUnavailable if the database cannot be used."""
+    """Stores files. Every method raises ObjectsUnavailable if the database cannot be used."""
 
     def __init__(self, database: ObjectsDatabase) -> None:
         self._database = database
 
     async def create(self, file: StoredFile, pieces: Sequence[bytes], bounds: FileBounds) -> None:
-        """Keep a whole file. Raises InvalidRequest if its tenant has no room for it."""
+        """Store a whole file. Raises InvalidRequest if its tenant has reached a limit."""
         await self._database.run(lambda connection: _begin_within(connection, file, bounds))
         for first in range(0, len(pieces), _PIECES_A_TRANSACTION):
             await self.append(file.id, first, pieces[first : first + _PIECES_A_TRANSACTION])
         await self._database.run(lambda connection: complete_file(connection, file.id, file.size_bytes))
 
     async def begin(self, file: StoredFile) -> None:
-        """Start a file that is written bit by bit: results, for which there is always room."""
+        """Start a file of results that is written piece by piece. Limits do not apply to it."""
         await self._database.run(lambda connection: _insert(connection, file))
 
     async def append(self, file_id: str, first: int, pieces: Sequence[bytes]) -> None:
-        """Add the pieces from number `first` on, each but the file's last of PIECE_BYTES."""
+        """Add pieces from number `first` on. Each has PIECE_BYTES, except the file's last."""
         rows = [{"file_id": file_id, "number": first + place, "content": piece} for place, piece in enumerate(pieces)]
         if rows:
             await self._database.run(lambda connection: connection.execute(insert(_pieces), rows))
 
     async def find(self, owner: Owner, file_id: str, now_unix: int) -> StoredFile | None:
-        """Return one of an owner's files; `None` if there is none of that id."""
+        """Return one of an owner's files; `None` if it has none with that id."""
         wanted = select(_files).where(_files.c.id == file_id, *_visible(owner, now_unix))
         row = await self._database.run(lambda connection: connection.execute(wanted).first())
         return None if row is None else _file(row)
@@ -96,24 +96,24 @@ class FileStore:
     async def list(
         self, owner: Owner, now_unix: int, *, limit: int, after: str = "", ascending: bool = False, purpose: str = ""
     ) -> list[StoredFile]:
-        """Return up to `limit` of an owner's files in order of creation, after the given one."""
+        """Return up to `limit` of an owner's files in order of creation, starting after the file `after`."""
         found = select(_files).where(*_visible(owner, now_unix)).limit(limit)
         found = found.order_by(_files.c.id if ascending else _files.c.id.desc())
         if after:
             found = found.where(_files.c.id > after if ascending else _files.c.id < after)
         if purpose:
             found = found.where(_files.c.purpose == purpose)
-        # Read in the database's thread: there may be thousands.
+        # Converted in the database's thread, because there may be thousands.
         return await self._database.run(lambda connection: [_file(row) for row in connection.execute(found)])
 
     async def piece(self, file_id: str, number: int) -> bytes | None:
-        """Return a piece of a file's content; `None` behind the last one."""
+        """Return a piece of a file's content; `None` after the last one."""
         wanted = select(_pieces.c.content).where(_pieces.c.file_id == file_id, _pieces.c.number == number)
         found: bytes | None = await self._database.run(lambda connection: connection.execute(wanted).scalar())
         return found
 
     async def delete(self, owner: Owner, file_id: str, now_unix: int) -> bool:
-        """Delete one of an owner's files; return whether there was one."""
+        """Delete one of an owner's files; return whether it existed."""
 
         def work(connection: Connection) -> bool:
             gone = connection.execute(delete(_files).where(_files.c.id == file_id, *_visible(owner, now_unix)))
@@ -124,7 +124,7 @@ class FileStore:
         return await self._database.run(work)
 
     async def sweep(self, now_unix: int) -> int:
-        """Delete some of what has expired or was left half-written; return how many files these were."""
+        """Delete up to 20 files that have expired or were never completed; return how many."""
         abandoned = and_(_files.c.is_complete.is_(False), _files.c.created_unix <= now_unix - _ABANDONED_SECONDS)
         wanted = select(_files.c.id).where(or_(_files.c.expires_unix <= now_unix, abandoned)).limit(_SWEPT_AT_ONCE)
         names = await self._database.run(lambda connection: connection.execute(wanted).scalars().all())
@@ -134,7 +134,7 @@ class FileStore:
 
 
 def complete_file(connection: Connection, file_id: str, size_bytes: int) -> None:
-    """Let a file be seen, within a transaction. Raises ObjectsUnavailable if it was swept up as abandoned."""
+    """Make a file visible, within a transaction. Raises ObjectsUnavailable if it was deleted as abandoned."""
     this = update(_files).where(_files.c.id == file_id)
     if not connection.execute(this.values(is_complete=True, size_bytes=size_bytes)).rowcount:
         raise ObjectsUnavailable(
@@ -166,7 +166,7 @@ def _insert(connection: Connection, file: StoredFile) -> None:
 
 
 def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) -> None:
-    """Start a file where its tenant has room for it. Others that begin one at the same time are counted as well."""
+    """Start a file if its tenant's limits allow it, including files that others start at the same time."""
     wait_for_tenant(connection, "files", file.owner.tenant)
     _insert(connection, file)
     held = select(func.count(), func.sum(_files.c.size_bytes)).where(_files.c.tenant == file.owner.tenant)
@@ -193,7 +193,7 @@ def _visible(owner: Owner, now_unix: int) -> tuple[ColumnElement[bool], ...]:
     )
     return (
         owned(_files, owner),
-        *((~of_earlier,) if owner.since_ns else ()),  # a batch may end when another has its owner's id
+        *((~of_earlier,) if owner.since_ns else ()),  # results of an earlier owner with the same id
         _files.c.is_complete.is_(True),
         or_(_files.c.expires_unix.is_(None), _files.c.expires_unix > now_unix),
     )

@@ -1,4 +1,4 @@
-"""Owners of rows, and serialising one tenant's writes from several gateways."""
+"""Ownership conditions for rows, and a lock per tenant for writes from several gateways."""
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, text, true
 
@@ -6,9 +6,9 @@ from contracts.access.owner import Owner
 
 
 def owned(table: FromClause, owner: Owner) -> ColumnElement[bool]:
-    """Return the condition for what an owner may see: its project's rows, all of its team's, or all of its tenant's.
+    """Return the SQL condition for the rows that an owner may see: those of its project, team or tenant.
 
-    Rows from before the owner was created are of an earlier one with the same id, and not among them.
+    Rows from before the owner's creation belong to an earlier owner with the same id, and are excluded.
     """
     within = table.c.project.startswith(owner.project, autoescape=True) if owner.is_of_team else None
     if within is None:
@@ -25,6 +25,6 @@ def _is_since(table: FromClause, since_ns: int) -> ColumnElement[bool]:
 
 
 def wait_for_tenant(connection: Connection, what: str, tenant: str) -> None:
-    """Wait until no other transaction does the same for this tenant."""
-    if connection.dialect.name == "postgresql":  # SQLite's writers wait for each other as they are
+    """Lock a tenant's objects of one kind until the transaction's end."""
+    if connection.dialect.name == "postgresql":  # SQLite serialises writers itself
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"{what} {tenant}"})

@@ -1,4 +1,6 @@
-"""Responses that applications keep at the gateway, each with its input and what it continues."""
+"""Responses that applications store at the gateway, each with its input and the id of the response that it
+continues.
+"""
 
 from sqlalchemy import (
     CTE,
@@ -45,22 +47,24 @@ _STORED = ("id", "tenant", "project", "created_ns", "expires_ns", "previous_id",
 
 
 class ResponseStore:
-    """Keeps responses until they expire. What has expired is as gone as what was deleted, also before it is swept."""
+    """Stores responses until they expire. Expired ones are invisible even before they are deleted."""
 
     def __init__(self, database: ObjectsDatabase, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        """`max_bytes` is what one tenant may keep. Gateways that keep at once may exceed it by what each one keeps."""
+        """`max_bytes` is the limit per tenant. Gateways that write at the same time may exceed it by one
+        response each.
+        """
         self._database = database
         self._max_bytes = max_bytes
 
     async def add(self, response: StoredResponse) -> None:
-        """Keep a response, and what it continues for as long.
+        """Store a response, and extend the expiry of those that it continues.
 
-        Raises ObjectsUnavailable, or InvalidRequest where the tenant keeps as much as it may.
+        Raises ObjectsUnavailable, or InvalidRequest if the tenant's limit is reached.
         """
         await self._database.run(lambda connection: _add(connection, response, self._max_bytes))
 
     async def find(self, identifier: str, owner: Owner, now_ns: int) -> StoredResponse | None:
-        """Return a response that its owner may see. Raises ObjectsUnavailable."""
+        """Return a response that its owner may see; `None` if there is none. Raises ObjectsUnavailable."""
 
         def work(connection: Connection) -> StoredResponse | None:
             columns = [_responses.c[name] for name in _STORED]
@@ -70,32 +74,32 @@ class ResponseStore:
         return await self._database.run(work)
 
     async def history(self, identifier: str, owner: Owner, now_ns: int, max_bytes: int) -> "History | None":
-        """Return a response and all that it continues, the oldest first; `None` if it is not there.
+        """Return a response and all that it continues, oldest first; `None` if it does not exist.
 
-        Nothing is read of a history of more than `max_bytes`. Raises ObjectsUnavailable.
+        If they exceed `max_bytes` together, no content is read. Raises ObjectsUnavailable.
         """
         return await self._database.run(lambda connection: _history(connection, identifier, owner, now_ns, max_bytes))
 
     async def delete(self, identifier: str, owner: Owner, now_ns: int) -> bool:
-        """Delete a response and say whether it was there. Raises ObjectsUnavailable."""
+        """Delete a response; return whether it existed. Raises ObjectsUnavailable."""
         statement = delete_from(_responses).where(*_visible(identifier, owner, now_ns))
         return await self._database.run(lambda connection: connection.execute(statement).rowcount > 0)
 
     async def sweep(self, now_ns: int, most: int) -> int:
-        """Delete up to `most` responses that have expired and say how many. Raises ObjectsUnavailable."""
+        """Delete up to `most` expired responses; return how many. Raises ObjectsUnavailable."""
         expired = select(_responses.c.id).where(_responses.c.expires_ns <= now_ns).limit(most)
         statement = delete_from(_responses).where(_responses.c.id.in_(expired))
         return await self._database.run(lambda connection: connection.execute(statement).rowcount)
 
 
 class History:
-    """What a response continues. `missing` is the id of one that is gone; `size_bytes` is that of all together."""
+    """A chain of responses. `missing` is the id of a deleted one at its beginning; `size_bytes` is the total."""
 
     def __init__(self, responses: list[StoredResponse], size_bytes: int, missing: str | None, *, is_long: bool) -> None:
         self.responses = responses
         self.size_bytes = size_bytes
         self.missing = missing
-        self.is_long = is_long  # more responses than are followed
+        self.is_long = is_long  # whether the chain has more responses than are followed
 
 
 def _visible(identifier: str, owner: Owner, now_ns: int) -> list[ColumnElement[bool]]:
@@ -142,7 +146,7 @@ def _add(connection: Connection, response: StoredResponse, max_bytes: int) -> No
 
 
 def _chain(identifier: str, owner: Owner, now_ns: int) -> CTE:
-    """Return the responses from this one back to where its conversation began, with how far back each is."""
+    """Return the query of a response and those that it continues, with the depth of each."""
     columns = (_responses.c.id, _responses.c.previous_id, _responses.c.size_bytes)
     start = select(*columns, literal(0).label("depth")).where(*_visible(identifier, owner, now_ns))
     chain = start.cte("chain", recursive=True)

@@ -1,7 +1,7 @@
-"""Opens the database with every table of what applications keep.
+"""Opens the objects database with all of its tables.
 
-The modules that declare tables are loaded together, before the first transaction: a table is made as it is declared,
-and one whose module another thread was loading at that moment would be made without its columns.
+The modules that declare tables are imported together before the first transaction, because a table that another thread
+was declaring at that moment would be created without its columns.
 """
 
 from typing import Final
@@ -13,5 +13,5 @@ TABLE_MODULES: Final = (files, batches, responses)
 
 
 def open_objects(url: str) -> ObjectsDatabase:
-    """Open the database of a SQLAlchemy URL. Raises ConfigurationError on an unusable one."""
+    """Open the objects database at a SQLAlchemy URL. Raises ConfigurationError if it is unusable."""
     return ObjectsDatabase(url)

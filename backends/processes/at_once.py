@@ -1,4 +1,4 @@
-"""Coroutines that have nothing to wait for, run to their end without a task."""
+"""Runs coroutines that never wait, without a task."""
 
 from collections.abc import Coroutine
 from typing import TypeVar
@@ -7,11 +7,11 @@ ResultT = TypeVar("ResultT")
 
 
 class WouldWait(RuntimeError):
-    """What was to be done at once has to wait for something."""
+    """A coroutine that should not wait did."""
 
 
 def at_once(work: Coroutine[None, None, ResultT]) -> ResultT:
-    """Return what a coroutine returns that waits for nothing. Raise what it raises, or WouldWait."""
+    """Run a coroutine that waits for nothing and return its result. Raises what it raises, or WouldWait if it waits."""
     try:
         work.send(None)
     except StopIteration as done:

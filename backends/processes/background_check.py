@@ -1,4 +1,4 @@
-"""A check that may block for ever, such as a question to a stopped database, asked without waiting for ever."""
+"""A check that may block for ever, such as a query to a stopped database, run with a time limit."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class BackgroundCheck(Generic[T]):
-    """Runs a function in a thread of its own, once at a time. For one event loop.
+    """Runs a function in a thread of its own, one run at a time, for one event loop.
 
-    Not in a pool of threads: those of a pool may all be blocked by what the check is about.
+    A thread pool would not do, because the same failure may block all of its threads.
     """
 
     def __init__(self, name: str, check: Callable[[], T]) -> None:
@@ -21,9 +21,9 @@ class BackgroundCheck(Generic[T]):
         self._running: asyncio.Future[T] | None = None
 
     async def within(self, seconds: float) -> T:
-        """Return the function's result, or raise what it raises. Raise TimeoutError if it takes longer.
+        """Return the function's result, or raise what it raises; raise TimeoutError if it takes longer than `seconds`.
 
-        A run that has not ended is waited for again by the next call.
+        A run that has not ended is waited for by the next call.
         """
         running = self._running
         if running is None:
@@ -41,7 +41,7 @@ class BackgroundCheck(Generic[T]):
             self._running = None
             if error is not None:
                 future.set_exception(error)
-                future.exception()  # seen, also if nobody waits any more
+                future.exception()  # marks it as retrieved, in case no caller waits any more
             else:
                 future.set_result(result[0])
 
@@ -50,7 +50,7 @@ class BackgroundCheck(Generic[T]):
             result: list[T] = []
             try:
                 result.append(self._check())
-            except Exception as caught:  # the thread's edge: whoever asked gets it
+            except Exception as caught:  # passed to the caller
                 error = caught
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(end, error, result)

@@ -1,16 +1,17 @@
-"""Schedule periodic work at common times, so that a process wakes once for all of it.
+"""Aligns periodic work to common times, so that a process wakes once for all of it.
 
-Each waking of a process that sleeps costs as much as several chunks of a stream, since what it looks at has left the
-caches meanwhile.
+Each wake-up of a sleeping process costs as much as several chunks of a stream, because its data has left the caches.
 """
 
 import asyncio
 from typing import Final
 
-_TOO_SOON: Final = 0.1  # of a period: a timer that rang early rings for the same beat again
+_TOO_SOON: Final = 0.1  # of a period: skips a multiple that a timer which fired early was meant for
 
 
 def until_beat(seconds: float) -> float:
-    """Return the seconds until the loop's clock is at a multiple of a period, but for one that is as good as now."""
+    """Return the seconds until the loop's clock reaches the next multiple of `seconds`, skipping one that is almost
+    due.
+    """
     left = seconds - asyncio.get_running_loop().time() % seconds
     return left if left > _TOO_SOON * seconds else left + seconds

@@ -1,8 +1,7 @@
-"""The hot modules as the C compiler made them: found in their sources' place where these have not changed since.
+"""Imports compiled modules in place of their sources if the sources have not changed since compilation.
 
-What is compiled, and what it was compiled from, is told by a list that lies beside it (`python -m tollkeeper.compile`
-makes both). A source that differs by a byte, or another Python, and everything runs interpreted, as it does where
-there is no compiler.
+`python -m tollkeeper.compile` writes the modules, with a list of them and of the hash of their sources. If a source
+differs, the Python version differs, or there is no compiler, all modules run interpreted.
 """
 
 import hashlib
@@ -22,16 +21,16 @@ from typing import Final, Literal
 SWITCH: Final = "TOLLKEEPER_COMPILED"
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = "compiled.json"
-MODULES: Final = "backends/compiled_modules"  # where an installed wheel has them
+MODULES: Final = "backends/compiled_modules"  # their folder in an installed wheel
 _OFF: Final = frozenset(("0", "false", "no", "off", "n", "f"))
 
 
 def environment_folder() -> Path:
-    """Return where this environment keeps what was compiled in it."""
+    """Return the folder of this environment's compiled modules."""
     return Path(sys.prefix) / "compiled"
 
 
-# An installed wheel brings its own.
+# An installed wheel contains compiled modules.
 FOLDER: Final = ROOT / MODULES if (ROOT / MODULES / LIST).is_file() else environment_folder()
 
 State = Literal["compiled", "stale", "absent", "off"]
@@ -39,7 +38,7 @@ State = Literal["compiled", "stale", "absent", "off"]
 
 @dataclass(frozen=True, slots=True)
 class CompiledModules:
-    """What there is: files by module, where they may be used; else why they may not."""
+    """Compiled modules: their files by module name if they can be used, otherwise the reason."""
 
     state: State
     reason: str
@@ -47,9 +46,10 @@ class CompiledModules:
 
 
 def digest_of(root: Path, sources: Iterable[str]) -> str:
-    """Return one digest of source files, named by their paths below `root`, and of what they are compiled for.
+    """Return one hash of source files, with their paths below `root`, and of the Python version that they are compiled
+    for.
 
-    Raises OSError if one is not there.
+    Raises OSError if a file is missing.
     """
     known = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for name in sorted(sources):
@@ -62,7 +62,7 @@ def digest_of(root: Path, sources: Iterable[str]) -> str:
 def find_compiled(
     folder: Path = FOLDER, root: Path = ROOT, environment: Mapping[str, str] = os.environ
 ) -> CompiledModules:
-    """Look whether there are compiled modules that say what the sources say. Reads each source once."""
+    """Return the compiled modules, if they match the current sources. Reads each source once."""
     switch = environment.get(SWITCH, "").lower()
     if switch in _OFF:
         return CompiledModules("off", f"{SWITCH}={switch}", {})
@@ -84,7 +84,7 @@ def find_compiled(
 
 
 class CompiledFinder(MetaPathFinder):
-    """Finds compiled modules before their sources are looked for."""
+    """Import hook that finds compiled modules before their sources."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
@@ -92,7 +92,7 @@ class CompiledFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module is, where it is a compiled one."""
+        """Return the spec of a compiled module; `None` for other modules."""
         file = self._files.get(fullname)
         if file is None:
             return None
@@ -100,9 +100,9 @@ class CompiledFinder(MetaPathFinder):
 
 
 def use_compiled(folder: Path = FOLDER) -> CompiledModules:
-    """Let what is imported from now on be the compiled modules, where they may be used; return what was found.
+    """Import compiled modules from now on, if they can be used; return what was found.
 
-    To be called before anything of them is imported; a second call changes nothing.
+    Must be called before any of them is imported. A second call has no effect.
     """
     found = find_compiled(folder)
     if found.files and not any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):

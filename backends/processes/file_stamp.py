@@ -1,11 +1,11 @@
-"""Whether a file is still the one that was read."""
+"""Detects whether a file has changed since it was read."""
 
 import os
 from pathlib import Path
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written, or another is put in its place; `None` if there is none."""
+    """Return a value that changes when a file is written or replaced; `None` if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

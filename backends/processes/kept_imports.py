@@ -1,4 +1,4 @@
-"""Imports of what a process is made of, which stays until its end: nothing looks for garbage among it."""
+"""Excludes imported modules from garbage collection, because they stay until the process ends."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_imports() -> Iterator[None]:
-    """Import without the cyclic garbage collector, and hide what was imported from its later collections.
+    """Disable the cyclic garbage collector during imports, and exclude the imported objects from later collections.
 
-    It would walk through all modules again and again while they are read: a tenth of the time that a process takes to
-    start. With torch, each later collection of everything would stop an engine host for most of a second.
+    Otherwise it would walk all modules repeatedly during imports, which takes a tenth of a process's start. With torch,
+    each later full collection would stop an engine host for most of a second.
     """
     was_enabled = gc.isenabled()
     gc.disable()

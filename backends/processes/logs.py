@@ -16,43 +16,43 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _WINDOW_SECONDS: Final = 60.0
 _MOST_KEPT: Final = 1000
-# What a failure is about: failures of two targets are two.
+# Fields that tell failures apart: failures of two targets are not repeats of each other.
 _ABOUT: Final = ("target", "engine", "provider", "process", "tenant", "model", "url", "name", "channel", "budget")
-# syslog's severities, which journald takes from the beginning of a line.
+# syslog's severities, which journald reads from the beginning of a line.
 _SEVERITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_SEVERITY: Final = 7
-# It logs every call with its whole URL, and the path of a webhook's is a secret.
+# They log every call with its URL, which is secret for webhooks.
 _QUIET: Final = ("httpx", "httpcore")
 
 
 class LogSettings(BaseSettings):
-    """What every process is told of its log."""
+    """Log settings of every process."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
-    log_repeats: int = Field(default=5, ge=0)  # of one warning in a minute that are written; 0: all of them
+    log_repeats: int = Field(default=5, ge=0)  # maximum number of equal warnings per minute; 0: no limit
 
 
 class FieldFormatter(logging.Formatter):
-    """Writes `time LEVEL logger: event key=value ...`: the event, then the fields given as `extra`."""
+    """Formats `time LEVEL logger: event key=value ...`: the event, then the fields of `extra`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render a record with its fields in the order they were given."""
+        """Render a record with its fields in their order."""
         line = super().format(record)
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         return f"{line} {fields}" if fields else line
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes one JSON object a line: time, level, logger, event, the fields given as `extra`, and an exception."""
+    """Formats one JSON object per line: time, level, logger, event, the fields of `extra`, and an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render a record. A field never takes the place of one of the first four."""
+        """Render a record. Fields never replace one of the first four."""
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
@@ -67,14 +67,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class SeverityFormatter(logging.Formatter):
-    """Puts syslog's severity before each line of another formatter's, as journald reads it."""
+    """Adds syslog's severity, as journald reads it, before each line of another formatter."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render a record; every line of a traceback keeps the severity."""
+        """Render a record; every line of a traceback gets the severity."""
         severity = next((number for level, number in _SEVERITIES if record.levelno >= level), _DEBUG_SEVERITY)
         return "\n".join(f"<{severity}>{line}" for line in self._inner.format(record).split("\n"))
 
@@ -88,10 +88,10 @@ class _Window:
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the first few of a repeated warning or error of a minute through, and says afterwards how many came.
+    """Limits equal warnings and errors per minute, and logs a summary of the rest afterwards.
 
-    Alike are those of one logger, event and level about the same target, tenant or the like. Each summary is the last
-    of them again, with `repeated`. It is written with the next record after the minute, or at the end.
+    Records are equal if logger, event, level, and target, tenant and the like are. A summary is the last of them with a
+    field `repeated`, written with the next record after the minute, or at the end.
     """
 
     def __init__(self, most: int, write: Callable[[logging.LogRecord], None], clock: Callable[[], float]) -> None:
@@ -118,7 +118,7 @@ class RepeatFilter(logging.Filter):
         return False
 
     def flush(self) -> None:
-        """Write what is held back."""
+        """Write the pending summaries."""
         self._end_windows(float("inf"))
 
     def _end_windows(self, now: float) -> None:
@@ -133,13 +133,13 @@ class RepeatFilter(logging.Filter):
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Ours: what a later call of `start_logging` replaces."""
+    """The handler of `start_logging`, so that a later call can replace it."""
 
 
 def start_logging(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
-    """Log to stderr as settings say; before they are read, as by default. The last call counts.
+    """Log to stderr according to `settings`, or to defaults before they are read. The last call counts.
 
-    Handlers that someone else gave the root logger, such as a test's, stay and are all there is.
+    If the root logger has other handlers, such as a test's, none is added.
     """
     settings = settings or LogSettings.model_construct()
     formatter: logging.Formatter = JsonFormatter() if settings.log_format == "json" else FieldFormatter()
@@ -162,7 +162,7 @@ def start_logging(settings: LogSettings | None = None, environment: Mapping[str,
 
 
 def _is_journal(environment: Mapping[str, str]) -> bool:
-    """Return whether stderr is journald's socket, as systemd says it."""
+    """Return whether stderr is journald's socket, by systemd's JOURNAL_STREAM."""
     device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
     try:
         found = os.fstat(sys.stderr.fileno())

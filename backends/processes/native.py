@@ -1,4 +1,4 @@
-"""Annotations for the mypyc compiler; without effect if nothing is compiled."""
+"""Annotations for the mypyc compiler. They have no effect in interpreted code."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -10,9 +10,9 @@ else:
     ClassT = TypeVar("ClassT", bound=type)
 
     def trait(cls: ClassT) -> ClassT:
-        """Return the class as it is. Compiled, it may stand beside another base, and overrides nothing of it."""
+        """Return the class unchanged. The compiler allows it as an additional base class."""
         return cls
 
     def mypyc_attr(**options: object) -> Callable[[ClassT], ClassT]:
-        """Return the class as it is. The compiler knows it by its name: it is not a package that a process needs."""
+        """Return a decorator without effect. The compiler recognizes it by name, so mypy_extensions is not needed."""
         return lambda cls: cls

@@ -1,4 +1,4 @@
-"""Start of every process, and errors at start: structured logs, one line, exit status 2."""
+"""Starts a process. Errors at start are printed as one line, with exit status 2."""
 
 import os
 import sys
@@ -20,17 +20,17 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def require_known_variables(variables: Iterable[str] = os.environ) -> None:
-    """Raise ConfigurationError if a variable with our prefix is not a setting: a misspelt one would have no effect."""
+    """Raise ConfigurationError if a variable TOLLKEEPER_* is not a setting, as a misspelt one would have no effect."""
     unknown = list(find_unknown(variables))
     if unknown:
         raise ConfigurationError("; ".join(unknown))
 
 
 def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callable[[SettingsT], None]) -> int:
-    """Run a process to its end. Gives its exit status: 0, or 2 if it cannot start.
+    """Run a process to its end and return its exit status: 0, or 2 if it cannot start.
 
-    What keeps it from starting (a bad variable, a port in use, a directory that cannot be written) is printed as one
-    line, `name: what is wrong and what to do`.
+    The reason (a bad variable, a port in use, a directory that cannot be written) is printed as one line, `name: what
+    is wrong and what to do`.
     """
     start_logging()
     try:
@@ -44,7 +44,7 @@ def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callabl
         run(settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        if not first["loc"]:  # of several together: their values, a secret among them, are not shown
+        if not first["loc"]:  # concerns several settings, whose values are not shown because one may be secret
             print(f"{name}: {first['msg'].removeprefix('Value error, ')}", file=sys.stderr)
             return CANNOT_START
         variable = "TOLLKEEPER_" + "_".join(str(step) for step in first["loc"]).upper()

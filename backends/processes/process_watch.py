@@ -1,7 +1,7 @@
-"""Whether other processes answer: a process that accepts connections and says nothing is hung, like a stopped one.
+"""Detects processes that are hung: they accept connections but do not respond.
 
-Silence is counted in ticks of this process's event loop, not by the clock: when this process was itself stopped or
-held up, the others are not to blame.
+Silence is counted in ticks of this process's event loop instead of by the clock, so that a delay of this process itself
+does not count.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ from backends.processes.beat import until_beat
 from contracts.errors import ConfigurationError
 
 State = Literal["unknown", "up", "hung", "away"]
-Answer = tuple[State, str]  # and why it is not up
+Answer = tuple[State, str]  # the state, and the reason if it is not "up"
 Ask = Callable[[], Awaitable[Answer]]
 
-_EVERY_SECONDS: Final = 2.0  # with the ticks of silence a hung process is known within five seconds
+_EVERY_SECONDS: Final = 2.0  # together with the silent ticks, a hung process is detected within 5 s
 _TICK_SECONDS: Final = 0.5
 _SILENT_TICKS: Final = 6
-_START_SECONDS: Final = 60.0  # of a process that has never answered: it may still be starting
-_LONGEST_ROUND_SECONDS: Final = 5.0  # one that took longer was held up in this process
+_START_SECONDS: Final = 60.0  # for which a process that has never responded counts as starting
+_LONGEST_ROUND_SECONDS: Final = 5.0  # a check that took longer was delayed by this process
 _HEAD_BYTES: Final = 12  # "HTTP/1.1 200"
 
 
 class HttpProbe:
-    """Asks an HTTP server over a connection of its own each time. Any reply at all shows that it is alive."""
+    """Sends an HTTP request on a new connection each time. Any response counts as alive."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
-        """Accept the URL to ask. Raise ConfigurationError if it is none."""
+        """`url` is the URL to request. Raises ConfigurationError if it is invalid."""
         try:
             parts = urlsplit(url)
             port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -43,7 +43,7 @@ class HttpProbe:
         self._request = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode("latin-1")
 
     async def __call__(self) -> Answer:
-        """Return how the server is: up, hung or away."""
+        """Return the server's state: up, hung or away, with the reason."""
         asking = asyncio.ensure_future(self._ask())
         try:
             for _ in range(_SILENT_TICKS):
@@ -71,17 +71,17 @@ class HttpProbe:
 
 
 class WatchedProcess:
-    """One process that is asked every two seconds. `state` is unknown until it has first answered or been hung."""
+    """One process that is checked every 2 s. `state` is unknown until it first responds or hangs."""
 
     def __init__(self, name: str, ask: Ask, on_change: "Callable[[WatchedProcess], None]") -> None:
-        """Call `on_change` when the state has changed, except for the first answer."""
+        """`on_change` is called when the state has changed, except at the first response."""
         self.name = name
         self.state: State = "unknown"
         self.detail = ""
-        self.hung_seconds = 0.0  # for how long it has been hung
+        self.hung_seconds = 0.0  # how long it has been hung
         self._ask = ask
         self._on_change = on_change
-        self._seconds = 0.0  # since it is watched
+        self._seconds = 0.0  # since the start of the watch
         self._looked_at: float | None = None
 
     @property
@@ -90,17 +90,17 @@ class WatchedProcess:
         return self.state in ("hung", "away")
 
     def restarted(self) -> None:
-        """Forget what is known: another process begins in its place."""
+        """Reset the state, because a new process replaces the old one."""
         self.state, self.detail, self.hung_seconds, self._seconds = "unknown", "", 0.0, 0.0
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Check until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(until_beat(_EVERY_SECONDS))
 
     async def look(self) -> None:
-        """Ask once."""
+        """Check once."""
         began = asyncio.get_running_loop().time()
         state, detail = await self._ask()
         now = asyncio.get_running_loop().time()

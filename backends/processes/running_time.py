@@ -1,8 +1,8 @@
-"""Time limits that count only the time in which this process ran.
+"""Timeouts that count only the time in which this process ran.
 
-An event loop that was stopped, or had no core, runs its timers before it reads what arrived meanwhile: an answer that
-has been in the kernel's buffer for a second then passes for one that never came. So a limit is counted in parts, each
-of which counts once however long it took, and the last of them must end on time.
+An event loop that was stopped or had no CPU runs its timers before it reads what has arrived: a response that waits in
+the kernel's buffer would count as missing. So a timeout is counted in parts, each of which counts once however long it
+took, and the last of them must end on time.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final
 
-_PARTS: Final = 5  # of a time limit: each time that the process is held up costs it at most one
+_PARTS: Final = 5  # of a timeout: each delay of the process costs at most one of them
 _SHORTEST_PART_SECONDS: Final = 0.005
-LATE_SECONDS: Final = 0.02  # a timer that is later than this was held up, with what there is to read still unread
-_LOOK_SECONDS: Final = 0.02  # to read it
-_MOST_LOOKS: Final = 5  # a loop that is always late has to end its waits as well
+LATE_SECONDS: Final = 0.02  # a timer that is later than this was delayed, so that data may be unread
+_LOOK_SECONDS: Final = 0.02  # extra time to read it
+_MOST_LOOKS: Final = 5  # maximum number of extensions, so that timeouts also end in a loop that is always late
 
 
 class RunningTimer:
-    """Call a function once this process has run for a number of seconds. For the running event loop."""
+    """Calls a function once this process has run for a number of seconds, on the running event loop."""
 
     __slots__ = ("_due", "_handle", "_left", "_looks", "_loop", "_part_seconds", "_ring", "held_up_seconds")
 
@@ -26,11 +26,11 @@ class RunningTimer:
         self._loop = asyncio.get_running_loop()
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None
-        self.held_up_seconds = 0.0  # that were not counted so far
+        self.held_up_seconds = 0.0  # time that was not counted so far
         self.restart(seconds)
 
     def restart(self, seconds: float) -> None:
-        """Begin again with another number of seconds, also after it rang."""
+        """Start again with `seconds`, even after the call was made."""
         self.cancel()
         self._left = max(min(_PARTS, int(seconds / _SHORTEST_PART_SECONDS)), 1)
         self._part_seconds = seconds / self._left
@@ -38,7 +38,7 @@ class RunningTimer:
         self._wait(self._part_seconds)
 
     def cancel(self) -> None:
-        """Do not ring; again is harmless."""
+        """Do not make the call. May be called repeatedly."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -48,7 +48,7 @@ class RunningTimer:
         self._handle = self._loop.call_at(self._due, self._pass)
 
     def _pass(self) -> None:
-        """Count a part; ring after the last of them, unless there may be something to read."""
+        """Count a part; make the call after the last one, unless there may be data to read."""
         self._handle = None
         self._left -= 1
         late = self._loop.time() - self._due
@@ -64,9 +64,10 @@ class RunningTimer:
 
 
 class RunningTimeout:
-    """`asyncio.timeout` in the time in which this process ran: `async with` raises TimeoutError after `seconds`.
+    """`asyncio.timeout` that counts the time in which this process ran. `async with` raises TimeoutError after
+    `seconds`.
 
-    `None`: there is no limit.
+    `None`: no limit.
     """
 
     __slots__ = ("_is_over", "_seconds", "_timeout", "_timer")
@@ -98,16 +99,16 @@ class RunningTimeout:
 
     @property
     def held_up_seconds(self) -> float:
-        """Return how many seconds were not counted, as this process did not run."""
+        """Return how many seconds were not counted because this process did not run."""
         return 0.0 if self._timer is None else self._timer.held_up_seconds
 
     def expire(self) -> None:
-        """End the time now. Do nothing once it has ended, or the block has."""
+        """Expire now. Does nothing once it has expired or the block has ended."""
         if not self._is_over and not self._timeout.expired():
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
     def restart(self, seconds: float) -> None:
-        """Begin the time again, with another number of seconds, unless the block has ended."""
+        """Start the time again with `seconds`, unless the block has ended."""
         if self._is_over:
             return
         if self._timer is None:
@@ -117,7 +118,9 @@ class RunningTimeout:
 
 
 async def any_done(futures: Iterable["asyncio.Future[Any]"], seconds: float | None) -> bool:
-    """Wait until any of the futures is done, at most for the seconds that this process runs; return whether one is."""
+    """Wait until any of the futures is done, at most `seconds` of this process's running time; return
+    whether one is.
+    """
     waited = list(futures)
     try:
         async with RunningTimeout(seconds):
@@ -128,7 +131,7 @@ async def any_done(futures: Iterable["asyncio.Future[Any]"], seconds: float | No
 
 
 async def sleep_and_tell(seconds: float) -> float:
-    """Sleep; return by how many seconds this process was held up beyond that, 0 if it was hardly late."""
+    """Sleep; return the seconds by which this process was delayed beyond that (0 if at most 0.02 s)."""
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds
     await asyncio.sleep(seconds)

@@ -1,5 +1,5 @@
-"""The provider host: hosted models through LiteLLM, in a process and a virtual environment of their own.
+"""The provider host: calls hosted models through LiteLLM, in a process and a virtual environment of its own.
 
-Imports nothing of ours but `contracts`, the engine hosts' connection, what opens sealed keys and the start of a
-process, so that its environment (constraints/providers.txt) needs nothing of the base environment.
+It imports only `contracts` and the few modules of `backends` for connections, encrypted keys and process start, so that
+its environment (constraints/providers.txt) does not need the base environment's packages.
 """

@@ -1,4 +1,4 @@
-"""`python -m backends.providers`: the provider host, in the environment of constraints/providers.txt."""
+"""`python -m backends.providers`: runs the provider host in the environment of constraints/providers.txt."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from backends.providers.app import run
 from backends.providers.settings import ProviderHostSettings
 
 if __name__ == "__main__":
-    # Python's own loop: what uvloop looks up and connects to, no audit hook sees (`backends.providers.egress`).
+    # asyncio's own loop, because audit hooks cannot see uvloop's connections (`backends.providers.egress`).
     status = run_process("providers", ProviderHostSettings, lambda settings: asyncio.run(run(settings)))
     logging.shutdown()
     sys.stderr.flush()
-    os._exit(status)  # LiteLLM's own threads are not waited for, nor its thousands of modules taken apart
+    os._exit(status)  # do not wait for LiteLLM's threads, nor for the cleanup of its modules

@@ -1,4 +1,4 @@
-"""Run the provider host: environment, LiteLLM, socket, and graceful shutdown."""
+"""Runs the provider host: environment, LiteLLM, socket, graceful shutdown."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 
 
 async def run(settings: ProviderHostSettings) -> None:
-    """Serve with LiteLLM until told to stop. Raises ConfigurationError if it is absent or the socket in use."""
+    """Serve with LiteLLM until stopped. Raises ConfigurationError if LiteLLM is missing or the socket in use."""
     sealer = Sealer.existing(SecretFiles(settings.data / "secrets"))
     environment = withdraw(os.environ, settings.kept_variables)
     began = time.monotonic()
@@ -49,7 +49,7 @@ async def run(settings: ProviderHostSettings) -> None:
 async def serve(
     settings: ProviderHostSettings, library: ProviderLibrary, credentials: Credentials, egress: Egress | None = None
 ) -> None:
-    """Serve with any library until SIGTERM or SIGINT; a second one ends the waiting."""
+    """Serve with `library` until SIGTERM or SIGINT; a second signal ends the graceful shutdown."""
     loop = asyncio.get_running_loop()
     socket_file = SocketFile(settings.socket, "a provider host", "TOLLKEEPER_PROVIDERS_SOCKET")
     try:

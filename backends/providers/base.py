@@ -1,4 +1,4 @@
-"""The seam between the host and the library that knows the providers: an order, an account, a library."""
+"""The interface between the provider host and the library that calls providers."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ CHAT, COMPLETIONS, EMBEDDINGS, RERANK = "/chat/completions", "/completions", "/e
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One request to one provider. `credentials` holds secrets, by the library's parameter, and is never shown."""
+    """One request to one provider. `credentials` are secrets by the library's parameter name, and are never shown."""
 
     operation: str
-    fields: Mapping[str, Any]  # the body, as OpenAI names its fields
+    fields: Mapping[str, Any]  # the body, with OpenAI's field names
     patience: Patience
     url: str = ""
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -22,27 +22,27 @@ class Order:
 
     @property
     def is_streamed(self) -> bool:
-        """Return whether the answer is to come in pieces."""
+        """Return whether the answer is to be streamed."""
         return self.fields.get("stream") is True
 
 
 @dataclass(slots=True)
 class Account:
-    """What a call has used: OpenAI's usage object as JSON, as far as the provider has reported it."""
+    """The usage of a call: OpenAI's usage object as JSON, as far as the provider has reported it."""
 
     usage: bytes = b""
 
 
 class ProviderLibrary(Protocol):
-    """Calls providers. One for each host."""
+    """Calls providers. One instance per host."""
 
     version: str
     operations: tuple[str, ...]
 
     def answer(self, order: Order, account: Account) -> AsyncGenerator[bytes, None]:
-        """Return a stream's events, or one whole body, in OpenAI's shape.
+        """Yield a stream's events, or one whole body, in OpenAI's format; update `account` on the way.
 
-        Closing or cancelling it ends the call at the provider. Raises TollkeeperError, whatever fails.
+        Closing or cancelling it ends the call at the provider. Raises only TollkeeperError.
         """
 
     async def close(self) -> None:

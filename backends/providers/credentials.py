@@ -1,4 +1,4 @@
-"""Credentials by reference: read here and nowhere else, and only where the operator allows it."""
+"""Resolves references to credentials, only those that the operator allows."""
 
 import os.path
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ from contracts.errors import ConfigurationError, TargetMisconfigured
 _REFUSED: Final = "credential_refused"
 _SETTING: Final = "TOLLKEEPER_PROVIDERS_KEYS"
 _MAX_SHOWN: Final = 200
-_LEADING_ON: Final = ("os.environ/", "oidc/")  # LiteLLM reads what follows: a variable, a file or an address
+_LEADING_ON: Final = ("os.environ/", "oidc/")  # prefixes of a variable, file or URL that LiteLLM would read
 
 
 class Credentials:
-    """Reads what a reference stands for. Files are read at every call, so that a new key needs no restart.
+    """Resolves references. Files are read at every call, so that a new key needs no restart.
 
-    A key that the control database keeps comes sealed, and is opened here alone.
+    Keys stored in the control database arrive encrypted, and are decrypted only here.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Credentials:
         patterns: tuple[str, ...],
         environment: Mapping[str, str],
         open_sealed: Callable[[str], str] | None = None,
-        rules: ReferenceRules | None = None,  # what no pattern allows
+        rules: ReferenceRules | None = None,  # files and variables that are never allowed
     ) -> None:
         self._rules = rules
         self._patterns = patterns
@@ -37,7 +37,7 @@ class Credentials:
         self._open_sealed = open_sealed
 
     def resolve(self, reference: str) -> str:
-        """Return the credential. Raises TargetMisconfigured, naming the reference and never what it stands for."""
+        """Return the credential. Raises TargetMisconfigured with the reference, never with the value."""
         if is_stored(reference):
             return self._opened(reference)
         shown = repr(reference[:_MAX_SHOWN])
@@ -60,10 +60,10 @@ class Credentials:
         return credential
 
     def credentials_of(self, references: Mapping[str, str]) -> dict[str, str]:
-        """Return the credentials by LiteLLM's parameter.
+        """Return the credentials by LiteLLM's parameter name. Raises TargetMisconfigured.
 
-        Raise TargetMisconfigured, also on a stored key by which the library would read a variable or file itself: the
-        one that stores a key need not be allowed to read these.
+        Also refuses stored keys that would make the library read a variable or file itself: a user who may store a key
+        may not be allowed to read these.
         """
         found = {}
         for name, reference in references.items():
@@ -103,9 +103,10 @@ class Credentials:
 
 
 def leads_on(value: str, *, is_google: bool = False) -> bool:
-    """Return whether LiteLLM would take a value for the name of a variable, file or address that holds the credential.
+    """Return whether LiteLLM would interpret a value as the name of a variable, file or URL that contains the
+    credential.
 
-    Google's credentials (`is_google`) are a path, or JSON whose `credential_source` leads to a file or an address.
+    Google's credentials (`is_google`) are a path, or JSON whose `credential_source` refers to a file or URL.
     """
     text = value.strip()
     if text.startswith(_LEADING_ON):

@@ -1,4 +1,4 @@
-"""Default hosts of providers' published endpoints, 2026-11."""
+"""Host names of providers' public endpoints, as of 2026-11."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,9 +30,9 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 def default_hosts(provider: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the hosts of a provider that a target names without a URL; none if they are not known.
+    """Return the hosts of a provider for a target without a URL; empty if they are not known.
 
-    Amazon's and Google's go by the region or location that the target names.
+    Amazon's and Google's depend on the region or location in the target's parameters.
     """
     if provider == "bedrock":
         region = str(parameters.get("aws_region_name") or parameters.get("region_name") or _DEFAULT_REGION)

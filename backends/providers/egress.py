@@ -1,7 +1,7 @@
-"""Restrict the provider host's connections to the hosts of its targets, for all libraries.
+"""Restricts the provider host's network connections to the hosts of its targets, for all libraries.
 
-An audit hook of the interpreter sees every look-up and every connection that Python code makes, in any library and any
-thread, and cannot be taken out again. It holds no native code that speaks to the kernel by itself.
+An audit hook of the interpreter sees every look-up and connection of Python code in any library and thread, and cannot
+be removed. Native code that makes system calls itself is not restricted.
 """
 
 import _posixsubprocess
@@ -28,14 +28,14 @@ _MOST_HOSTS: Final = 10_000
 
 
 class EgressRefused(PermissionError):
-    """No configured target names the host that something here wanted to reach."""
+    """A connection to a host that no configured target names."""
 
 
 class Egress:
-    """The hosts that may be reached: learnt from targets as gateways name them, and from settings.
+    """The hosts that may be connected to: those of targets, as gateways name them, and those of settings.
 
-    A target whose URL names an inward address itself is taken at its word. A host's name that leads to one is refused,
-    but in the networks of `inward`.
+    A target may name an internal address itself. A host name that resolves to an internal address is refused, except in
+    the networks `inward`.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Egress:
         self._patterns = tuple(host.lower() for host in hosts)
         self._inward = tuple(inward)
         self._named: set[str] = set()
-        self._found: set[str] = set()  # addresses that names which are allowed have led to
+        self._found: set[str] = set()  # addresses to which allowed names have resolved
         self._is_held = False
         for variable in _PROXIES:
             self._name_host(urlsplit((environment or {}).get(variable, "")).hostname)
 
     def name_target(self, model: str, url: str, parameters: Mapping[str, Any]) -> None:
-        """Allow what a target names: the host of its URL, else those of its provider."""
+        """Allow the hosts of a target: that of its URL, otherwise those of its provider."""
         self._name_host(urlsplit(url).hostname)
         for value in parameters.values():
             if isinstance(value, str) and "://" in value:
@@ -61,16 +61,16 @@ class Egress:
                 self._name_host(host)
 
     def hold(self) -> None:
-        """Refuse everything else from now on, in the whole process, for good."""
+        """Refuse all other connections from now on, in the whole process. Cannot be undone."""
         if not self._is_held:
             self._is_held = True
             look_up = socket.getaddrinfo
             socket.getaddrinfo = self._noting(look_up)
-            _posixsubprocess.fork_exec = self._refuse_program  # `multiprocessing` calls it, and no event tells of it
+            _posixsubprocess.fork_exec = self._refuse_program  # `multiprocessing` calls it without an audit event
             sys.addaudithook(self._look)
 
     def check_host(self, host: str) -> None:
-        """Raise EgressRefused if a host may not even be looked up."""
+        """Raise EgressRefused if a host name may not be looked up."""
         name = host.lower().rstrip(".")
         if name in self._named or any(fnmatchcase(name, pattern) for pattern in self._patterns):
             return
@@ -93,7 +93,7 @@ class Egress:
         for address in addresses:
             plain = address.partition("%")[0]
             if name == "localhost" and name in self._named:
-                self._named.add(plain)  # a target says so itself
+                self._named.add(plain)  # named by a target
             if len(self._found) >= _MOST_HOSTS:
                 self._found.clear()
             self._found.add(plain)
@@ -123,7 +123,7 @@ class Egress:
             raise self._refusal("another program")
 
     def _check_peer(self, asking: socket.socket, peer: Any) -> None:
-        if peer is None:  # on a socket that is connected already
+        if peer is None:  # the socket is connected already
             return
         if asking.family not in (socket.AF_INET, socket.AF_INET6):
             raise self._refusal("a socket of this machine")
@@ -143,7 +143,7 @@ def _is_inward(address: str, inward: tuple[Network, ...]) -> bool:
     try:
         return not is_allowed(ip_address(address), inward)
     except ValueError:
-        return False  # a name, which its addresses are judged by
+        return False  # a name; its addresses are checked when it is resolved
 
 
 def _text(host: Any) -> str:

@@ -1,16 +1,16 @@
-"""The environment that the library is left with: it reads variables by itself, and would find keys and sinks there."""
+"""Removes environment variables that LiteLLM would read by itself, such as keys and log destinations."""
 
 from collections.abc import Iterable, MutableMapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-# What any program needs: where things are, and the way out to the network.
+# Variables that any program needs: paths, and network settings.
 _KEPT: Final = (
     *("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHON*", "VIRTUAL_ENV", "TOLLKEEPER_*"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 )
-_TAKEN: Final = ("TOLLKEEPER_SEALING_KEYS",)  # what opens the stored keys is not the library's to read
+_TAKEN: Final = ("TOLLKEEPER_SEALING_KEYS",)  # always removed: it decrypts the stored keys
 _SAID_TO_LITELLM: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else its import downloads a list of prices
     "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file from wherever it is started
@@ -20,7 +20,7 @@ _SAID_TO_LITELLM: Final = {
 
 
 def withdraw(environment: MutableMapping[str, str], also_kept: Iterable[str]) -> dict[str, str]:
-    """Remove all variables but those that any program needs and `also_kept`. Gives what there was."""
+    """Remove all variables except those that any program needs and `also_kept`; return the previous environment."""
     before = dict(environment)
     kept = (*_KEPT, *also_kept)
     for name in before:

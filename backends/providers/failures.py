@@ -1,7 +1,7 @@
-"""Foreign exceptions become ours at this one seam. Nothing of a traceback, a key or another's request goes along.
+"""Converts LiteLLM's exceptions to TollkeeperErrors without tracebacks, keys or other requests' data.
 
-LiteLLM's classes are told by their names, since only `litellm_sdk` may import it; what is below them (the HTTP
-client's, the operating system's) is found by following what each was raised from.
+LiteLLM's classes are recognized by name, because only `litellm_sdk` may import it. The HTTP client's and the operating
+system's errors below them are found by following the chain of causes.
 """
 
 import json
@@ -24,7 +24,7 @@ from contracts.errors import (
     UpstreamUnreachable,
 )
 
-_DEFAULT_WAIT_SECONDS: Final = 1.0  # where a provider limits our rate and does not say for how long
+_DEFAULT_WAIT_SECONDS: Final = 1.0  # if a rate-limited reply has no Retry-After
 _MAX_MESSAGE: Final = 500
 _OVERLOADED: Final = frozenset({503, 529})
 _NOT_FOUND: Final = "upstream_not_found"
@@ -44,7 +44,7 @@ _SLOW: Final = frozenset({"Timeout", "TimeoutException", "ServerTimeoutError", "
 
 
 def failure_of(error: Exception, model: str) -> TollkeeperError:
-    """Return our error for what a call of a model raised, with the status of the provider's own answer, if any."""
+    """Return the error for an exception of a call, with the HTTP status of the provider's reply, if any."""
     error = getattr(error, "original_exception", None) or error
     chain = list(_chain(error))
     failure = _failure_in(error, chain, model)
@@ -84,7 +84,7 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
 def _of_our_setup(
     kinds: set[str], below: set[str], text: str, chain: list[BaseException], model: str
 ) -> TollkeeperError | None:
-    """Return what a call failed by before any provider was asked; `None` if that is not why it failed."""
+    """Return the error if the call failed before a provider was called; otherwise `None`."""
     if "EgressRefused" in below:
         return TargetMisconfigured(
             "the provider host may not reach where this call leads: no target names it, or it is an inward address "
@@ -104,7 +104,7 @@ def _of_our_setup(
 
 
 def _of_its_answer(kinds: set[str], said: str, chain: list[BaseException]) -> TollkeeperError | None:
-    """Return what a provider refused a call by, where that has a class of its own; `None`: it has none."""
+    """Return the error if LiteLLM has a specific class for the provider's refusal; otherwise `None`."""
     if "PaymentRequiredError" in kinds:
         return TargetMisconfigured("the provider wants to be paid first", code="upstream_payment_required")
     if "NotFoundError" in kinds:
@@ -119,7 +119,7 @@ def _of_its_answer(kinds: set[str], said: str, chain: list[BaseException]) -> To
 
 
 def _of_its_own(kinds: set[str], status: int | None, said: str, chain: list[BaseException]) -> TollkeeperError:
-    """Return what is the provider's fault, or the network's, or else the request's."""
+    """Return the error for a failure of the provider or the network, or a refused request."""
     if kinds & _UNREACHABLE:
         return UpstreamUnreachable("the provider cannot be reached")
     if kinds & _UNCONNECTED:
@@ -147,13 +147,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(chain: list[BaseException]) -> int | None:
-    """Return the provider's own status: LiteLLM replaces some, but raises from what had it."""
+    """Return the provider's own status. LiteLLM replaces some, but the original is in the chain of causes."""
     found = [getattr(one, "status_code", None) for one in chain]
     return next((status for status in reversed(found) if isinstance(status, int)), None)
 
 
 def _answered(chain: list[BaseException]) -> int | None:
-    """Return the status of an HTTP answer that was really there: LiteLLM gives its own exceptions invented ones."""
+    """Return the status of an actual HTTP response; LiteLLM invents statuses for its own exceptions."""
     for one in chain:
         if type(one).__name__ == "HTTPStatusError":
             status = getattr(getattr(one, "response", None), "status_code", None)
@@ -169,7 +169,7 @@ def _answered(chain: list[BaseException]) -> int | None:
 
 
 def _wait(chain: list[BaseException]) -> float | None:
-    """Return how long the provider says to wait, in seconds."""
+    """Return the provider's Retry-After in seconds; `None` if there is none."""
     for one in chain:
         for holder in (getattr(one, "litellm_response_headers", None), getattr(one, "response", None)):
             headers = getattr(holder, "headers", holder)
@@ -189,7 +189,7 @@ def _unsupported(text: str, model: str) -> TollkeeperError:
 
 
 def _said_in(text: str) -> str:
-    """Find the provider's own message, which LiteLLM quotes as JSON or as bytes of it."""
+    """Return the provider's own message, which LiteLLM quotes as JSON."""
     start = text.find("{")
     if start < 0:
         return ""

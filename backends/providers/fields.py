@@ -1,4 +1,4 @@
-"""Fields of a request that are passed to the library; unknown fields could reach its own switches."""
+"""Selects the request fields that are passed to LiteLLM; others could reach its own switches."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from backends.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Order
 from backends.providers.credentials import leads_on
 from contracts.errors import InvalidRequest, TargetMisconfigured, UnsupportedParameter
 
-# OpenAI's, and those of Anthropic and Gemini that LiteLLM takes under their own names.
+# Fields of OpenAI, and those of Anthropic and Gemini that LiteLLM accepts under their own names.
 _GENERATION: Final = frozenset(
     "temperature top_p n stream stream_options stop max_tokens max_completion_tokens presence_penalty "
     "frequency_penalty logit_bias user seed reasoning_effort top_k".split()
@@ -26,11 +26,11 @@ _FIELDS: Final[Mapping[str, frozenset[str]]] = {
     EMBEDDINGS: frozenset({"input", "dimensions", "user"}),
     RERANK: frozenset({"query", "documents", "top_n", "return_documents", "max_tokens_per_doc"}),
 }
-_LEFT_OUT: Final = (IDLE - {"user"}) | {"model", "encoding_format"}  # the last is our own matter
-# What a provider may have another default for, so that even OpenAI's own is a choice.
+_LEFT_OUT: Final = (IDLE - {"user"}) | {"model", "encoding_format"}  # encoding_format is handled by the host
+# Fields for which a provider's default may differ from OpenAI's, so that OpenAI's default is passed on too.
 _CHOSEN: Final = frozenset({"temperature", "top_p", "top_k", "verbosity"})
 _PLAIN_TEXT: Final = {"type": "text"}
-# The kinds of content that LiteLLM translates of what a user says. Others it drops, and the answer would not show it.
+# The kinds of user content that LiteLLM translates. It drops others silently.
 _CLAUDE_PARTS: Final = frozenset({"text", "image_url", "file", "document"})
 _GEMINI_PARTS: Final = frozenset({"text", "image_url", "file", "input_audio"})
 _TRANSLATED_PARTS: Final[Mapping[str, frozenset[str]]] = {
@@ -39,13 +39,13 @@ _TRANSLATED_PARTS: Final[Mapping[str, frozenset[str]]] = {
     "gemini": _GEMINI_PARTS,
     "vertex_ai": _GEMINI_PARTS,
 }
-# What a target's settings may give LiteLLM beside the request.
+# Parameters for LiteLLM that a target's settings may contain.
 _PARAMETERS: Final = frozenset(
     "api_version organization project region_name aws_region_name aws_role_name aws_session_name aws_profile_name "
     "aws_bedrock_runtime_endpoint vertex_project vertex_location azure_ad_token_scope extra_headers "
     "allowed_openai_params custom_llm_provider input_type safety_settings max_tokens".split()
 )
-# Secrets that a target's settings may refer to beside its key.
+# Secrets besides the key that a target's settings may refer to.
 _CREDENTIALS: Final = frozenset(
     "api_key aws_access_key_id aws_secret_access_key aws_session_token aws_web_identity_token vertex_credentials "
     "azure_ad_token client_secret".split()
@@ -53,9 +53,9 @@ _CREDENTIALS: Final = frozenset(
 
 
 def fields_of(order: Order) -> dict[str, Any]:
-    """Return the request's fields for the library: what says nothing is left out, as providers refuse even that.
+    """Return the request's fields for LiteLLM, without those that have no effect, because providers refuse even these.
 
-    Raises UnsupportedParameter, naming a field that is not passed on, or a part of a message that would not be.
+    Raises UnsupportedParameter for a field, or a part of a message, that is not supported.
     """
     known = _FIELDS[order.operation]
     given = {}
@@ -73,7 +73,7 @@ def fields_of(order: Order) -> dict[str, Any]:
 
 
 def model_of(order: Order) -> str:
-    """Return LiteLLM's name of the model. Raises InvalidRequest if there is none."""
+    """Return LiteLLM's name for the model. Raises InvalidRequest if there is none."""
     model = order.fields.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model is required", param="model")
@@ -81,9 +81,9 @@ def model_of(order: Order) -> str:
 
 
 def parameters_of(order: Order) -> dict[str, Any]:
-    """Return a target's parameters, address and credentials as arguments of LiteLLM.
+    """Return a target's parameters, address and credentials as arguments for LiteLLM.
 
-    Raises TargetMisconfigured on one that settings may not have.
+    Raises TargetMisconfigured if one is not allowed.
     """
     for names, allowed in ((order.parameters, _PARAMETERS), (order.credentials, _CREDENTIALS)):
         for name in names:
@@ -121,7 +121,7 @@ def _check_parts(order: Order) -> None:
 
 
 def _translated_parts(order: Order) -> frozenset[str] | None:
-    """Return the kinds of content that reach the provider; `None` if all are passed on as they are."""
+    """Return the kinds of content that reach the provider; `None` if all are passed on."""
     provider = _provider_of(order)
     if provider == "vertex_ai" and "claude" in model_of(order):
         return _CLAUDE_PARTS
@@ -137,7 +137,7 @@ def _says_something(name: str, value: object) -> bool:
 
 
 def _prompt(prompt: object) -> str:
-    """Return the one text that a chat can carry."""
+    """Return the prompt as text. Raises UnsupportedParameter for several prompts or token ids."""
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):

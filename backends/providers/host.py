@@ -1,4 +1,4 @@
-"""The provider host: gateways on one side, providers on the other, and which request belongs to whom."""
+"""The provider host: connects gateways with providers, and keeps track of requests."""
 
 import asyncio
 import logging
@@ -34,24 +34,24 @@ class Counters:
 
     requests: int = 0
     refused: int = 0
-    orphaned: int = 0  # their gateway went away
+    orphaned: int = 0  # requests whose gateway disconnected
 
 
 class ProviderConnection(Connection):
-    """Hears a gateway that does not read, too: what it says then is that it has no room, or wants no more."""
+    """A connection that is read even while the gateway does not read, because it may send a pause or an abort."""
 
     hears_while_choked = True
 
 
 class ProviderHost:
-    """Everything of the host but its process and its socket. Lives on one event loop (ConnectionHost)."""
+    """The host without its process and socket, on one event loop. Implements ConnectionHost."""
 
     def __init__(
         self,
         settings: ProviderHostSettings,
         library: ProviderLibrary,
         credentials: Credentials,
-        egress: Egress | None = None,  # none: nothing is refused
+        egress: Egress | None = None,  # `None`: no restriction
     ) -> None:
         self._egress = egress
         self.name = f"{settings.host_name}/{uuid7(time.time_ns()).hex}"
@@ -60,7 +60,7 @@ class ProviderHost:
         self._settings = settings
         self._library = library
         self._credentials = credentials
-        self._rooms: dict[Connection, asyncio.Event] = {}  # set while the gateway reads what it is sent
+        self._rooms: dict[Connection, asyncio.Event] = {}  # set while the gateway reads
         self._invocations: dict[bytes, Invocation] = {}
         self._counters = Counters()
         self._started = time.monotonic()
@@ -72,26 +72,26 @@ class ProviderHost:
         return len(self._invocations)
 
     def drain(self) -> None:
-        """Refuse what is new from now on: a hello without operations says so."""
+        """Refuse new requests from now on, and report that to gateways by a hello without operations."""
         self.is_draining = True
         for connection in self._rooms:
             connection.send(self._hello())
             connection.flush()
 
     def abort_all(self) -> None:
-        """End every request."""
+        """Abort all requests."""
         for invocation in self._invocations.values():
             invocation.abort()
 
     def close(self) -> None:
-        """End every connection after what was written to it."""
+        """Close all connections after their buffers are written."""
         for connection in list(self._rooms):
             connection.close()
 
-    # From connections (ConnectionHost).
+    # Called by connections (ConnectionHost).
 
     def on_open(self, connection: Connection) -> None:
-        """Send the hello, or refuse a surplus connection."""
+        """Send the hello, or refuse a connection beyond the limit."""
         self._rooms[connection] = room = asyncio.Event()
         room.set()
         if len(self._rooms) > _MAX_CONNECTIONS:
@@ -101,7 +101,7 @@ class ProviderHost:
         connection.send(self._hello())
 
     def on_attach(self, connection: Connection, attach: Attach) -> None:
-        """Refuse another version of the wire."""
+        """Raise InvalidRequest if the gateway speaks another protocol version."""
         if attach.version != WIRE_VERSION:
             raise InvalidRequest(
                 f"gateway {attach.gateway!r} speaks version {attach.version} of the wire, this host {WIRE_VERSION}; "
@@ -110,7 +110,7 @@ class ProviderHost:
             )
 
     def on_message(self, connection: Connection, message: FromGateway) -> None:
-        """Do what a gateway asks. What only engine hosts do is nothing to this one."""
+        """Process a gateway's message. Messages for engine hosts are ignored."""
         if isinstance(message, Invoke):
             self._invoke(connection, message)
         elif isinstance(message, Hold):
@@ -123,15 +123,15 @@ class ProviderHost:
             task.add_done_callback(self._calls.discard)
 
     def on_choked(self, connection: Connection) -> None:
-        """Read no provider's answer for a gateway that does not read."""
+        """Pause reading providers' answers for a gateway that does not read."""
         self._rooms[connection].clear()
 
     def on_relieved(self, connection: Connection) -> None:
-        """Go on."""
+        """Resume reading."""
         self._rooms[connection].set()
 
     def on_closed(self, connection: Connection) -> None:
-        """End the requests of a gateway that is gone."""
+        """Abort the requests of a gateway that has disconnected."""
         room = self._rooms.pop(connection, None)
         if room is not None:
             room.set()
@@ -163,7 +163,7 @@ class ProviderHost:
         invocation.start(self._library, self._order, lambda: self._forget(request_id))
 
     def _check(self, request_id: bytes) -> None:
-        """Report whether a request may begin. Raises TollkeeperError if not."""
+        """Raise TollkeeperError if a request may not begin."""
         if request_id in self._invocations:
             raise InvalidRequest(f"request {request_id.hex()} is being served already", code="conflict")
         if self.is_draining:
@@ -175,7 +175,7 @@ class ProviderHost:
             )
 
     def _order(self, invoke: Invoke) -> Order:
-        """Parse a request. Raises TollkeeperError if it is invalid or names a credential that it may not use."""
+        """Parse a request. Raises TollkeeperError if it is invalid or refers to a credential that it may not use."""
         if invoke.operation not in self._library.operations:
             raise InvalidRequest(f"the provider host offers no {invoke.operation[:80]!r}", code="unsupported_operation")
         secrets = {"api_key": invoke.key_ref, **invoke.credentials} if invoke.key_ref else invoke.credentials

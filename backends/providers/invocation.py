@@ -1,4 +1,4 @@
-"""One request at a provider: its pieces on their way to the gateway, its patience, and its end."""
+"""One request at a provider: passes its pieces to the gateway, applies its timeouts, and reports its end."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _ABORTED: Final = "aborted"
 
 
 class Invocation:
-    """Runs from its making to its `Invoked`. `room` is set while its gateway reads what it is sent."""
+    """Runs a request until its `Invoked` message is sent. `room` is set while its gateway reads."""
 
     def __init__(self, invoke: Invoke, connection: Connection, room: asyncio.Event) -> None:
         self.request_id = invoke.request_id
@@ -29,11 +29,11 @@ class Invocation:
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._account = Account()
-        self._sent: tuple[str, ...] = ()  # credentials, which an error's words may repeat
+        self._sent: tuple[str, ...] = ()  # credentials to remove from error messages
         self._task: asyncio.Task[None] | None = None
 
     def start(self, library: ProviderLibrary, order: Callable[[Invoke], Order], ended: Callable[[], None]) -> None:
-        """Begin. `order` reads the request and may raise; `ended` is told when all is over."""
+        """Start. `order` parses the request and may raise; `ended` is called at the end."""
 
         def conclude(task: asyncio.Task[None]) -> None:
             if task.cancelled():  # before it had begun
@@ -44,14 +44,14 @@ class Invocation:
         self._task.add_done_callback(conclude)
 
     def hold(self, is_held: bool) -> None:
-        """Stop reading the provider's answer, or go on."""
+        """Pause reading the provider's answer, or resume it."""
         if is_held:
             self._wanted.clear()
         else:
             self._wanted.set()
 
     def abort(self) -> None:
-        """End the call at the provider. The gateway is told what had been used."""
+        """End the call at the provider. The usage so far is reported to the gateway."""
         if self._task is not None:
             self._task.cancel()
 
@@ -63,7 +63,7 @@ class Invocation:
             await self._answer(library, read)
         except asyncio.CancelledError:
             error = Unavailable("the request was aborted", code=_ABORTED)
-        except Exception as failure:  # the edge between requests: one call's fault must not end the host
+        except Exception as failure:  # an error in one call must not end the host
             error = failure
         self._tell_end(error)
 
@@ -80,7 +80,7 @@ class Invocation:
                     self.connection.send(Chunk(request_id=self.request_id, data=piece))
                     self.connection.flush()
                     wait, what = patience.between, "go on"
-                    await asyncio.sleep(0)  # a quick provider must not keep the loop from hearing of an abort
+                    await asyncio.sleep(0)  # let the loop process an abort even if the provider is fast
                     await self._wanted.wait()
                     await self._room.wait()
         except TimeoutError as error:
@@ -98,7 +98,7 @@ class Invocation:
         if error is None:
             return Invoked(request_id=self.request_id, usage=usage)
         if not isinstance(error, TollkeeperError):
-            # Its text may hold a prompt or a key: the log has its kind and where it was raised, nothing more.
+            # Its text may contain a prompt or a key, so only its class and place are logged.
             _log.error("invocation failed", extra={"error": type(error).__name__, "at": _place(error)})
             error = TollkeeperError("the provider host failed at this request; its log says where")
         return Invoked(

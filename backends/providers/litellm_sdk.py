@@ -1,5 +1,6 @@
-"""The only file that talks to LiteLLM. Its import takes seconds; it must find the environment as `environment` leaves
-it, which keeps it from downloading prices, reading keys by itself and reporting to anyone."""
+"""The only module that imports LiteLLM, which takes seconds. Its environment must be prepared before by `environment`,
+which keeps LiteLLM from downloading prices, reading keys by itself and reporting to anyone.
+"""
 
 import logging
 import sys
@@ -22,11 +23,11 @@ from backends.providers.usage import reported_usage
 from contracts.errors import TollkeeperError, UpstreamBroken
 
 _GEMINI: Final = "litellm.llms.vertex_ai.gemini"
-_guesses: Final[ContextVar[list[str]]] = ContextVar("guesses")  # of the present call
+_guesses: Final[ContextVar[list[str]]] = ContextVar("guesses")  # token counts that LiteLLM guessed in this call
 
 
 class LiteLlm:
-    """LiteLLM as a library of providers, with everything off that is not a call."""
+    """LiteLLM as a `ProviderLibrary`, with all of its features except calls switched off."""
 
     def __init__(self) -> None:
         self.version = metadata.version("litellm")
@@ -52,7 +53,7 @@ class LiteLlm:
                 yield call.whole(await litellm.acompletion(**arguments))
         except TollkeeperError:
             raise
-        except Exception as error:  # the one seam where foreign exceptions become ours
+        except Exception as error:  # all exceptions of LiteLLM are converted here
             raise failure_of(error, model) from error
 
     async def close(self) -> None:
@@ -61,18 +62,18 @@ class LiteLlm:
 
 
 class _Call:
-    """One call on its way back."""
+    """One call's answer, converted to OpenAI's format."""
 
     def __init__(self, order: Order, model: str, account: Account) -> None:
         self._order = order
         self._account = account
         self._rendering = Rendering(model, is_text=order.operation == COMPLETIONS)
         self._guesses: list[str] = []
-        self._found: dict[str, Any] = {}  # the latest usage, as LiteLLM has it
+        self._found: dict[str, Any] = {}  # the latest usage in LiteLLM's format
         _guesses.set(self._guesses)
 
     async def streamed(self, stream: Any) -> AsyncIterator[bytes]:
-        """Yield a stream's events. Raises UpstreamBroken on one that the provider did not end."""
+        """Yield a stream's events. Raises UpstreamBroken if the provider did not end the stream."""
         end = _EndWatch(stream)
         is_complete = False
         async for chunk in stream:
@@ -93,13 +94,13 @@ class _Call:
             yield self._rendering.usage_event(usage)
 
     def whole(self, reply: Any) -> bytes:
-        """Return a whole answer."""
+        """Return a whole answer as JSON."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         return self._rendering.whole(found, _served(reply), self._report(is_complete=True))
 
     def embedded(self, reply: Any) -> bytes:
-        """Return the embeddings of a request, through LiteLLM."""
+        """Return embeddings as JSON."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         as_base64 = self._order.fields.get("encoding_format") == "base64"
@@ -107,7 +108,9 @@ class _Call:
         return embeddings(found, usage, as_base64=as_base64)
 
     def _take_usage(self, stream: Any) -> None:
-        """Keep the latest usage, and let go of what came: LiteLLM keeps all of it, and copies the text every time."""
+        """Keep the latest usage, and clear LiteLLM's buffers, in which it keeps all chunks and copies the text every
+        time.
+        """
         reports = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
         stream.chunks.clear()
         stream.response_uptil_now = ""
@@ -122,7 +125,7 @@ class _Call:
 
 
 def _manner(order: Order) -> dict[str, Any]:
-    """Return how the call is made: once, for as long as the target says, refusing what the provider cannot do."""
+    """Return the arguments for timeouts, without retries, and with errors for unsupported parameters."""
     patience = order.patience
     read = max(patience.first_byte, patience.between)
     manner: dict[str, Any] = {
@@ -130,13 +133,13 @@ def _manner(order: Order) -> dict[str, Any]:
         "max_retries": 0,
     }
     if order.operation in (CHAT, COMPLETIONS):
-        # Its handler of tools on MCP servers would call those from here, and needs libraries that are not installed.
+        # Its MCP handler would call MCP servers from here, and needs libraries that are not installed.
         manner |= {"num_retries": 0, "drop_params": False, "_skip_mcp_handler": True}
     return manner
 
 
 def _served(answer: Any) -> str:
-    """Return the name of the model that answered, as the provider does."""
+    """Return the provider's name for the model that answered; empty if unknown."""
     hidden = getattr(answer, "_hidden_params", None) or {}
     return str(hidden.get("provider_response_model") or "")
 
@@ -150,22 +153,22 @@ async def _closing(stream: Any) -> AsyncIterator[None]:
 
 
 class _EndWatch:
-    """Knows whether the provider itself has ended a stream.
+    """Detects whether the provider itself ended a stream.
 
-    LiteLLM ends every stream with a reason, whether or not the provider gave one, and says so in two attributes; but of
-    Gemini's it makes up a reason for every chunk, so that what Gemini sent must be looked at.
+    LiteLLM ends every stream with a reason, whether or not the provider gave one, and reports that in two attributes.
+    For Gemini it invents a reason for every chunk, so Gemini's own chunks are checked.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._gemini_ended: bool | None = None  # `None`: not Gemini's
+        self._gemini_ended: bool | None = None  # `None`: not a stream of Gemini
         if stream.make_call is not None:
             self._begin = stream.make_call
             stream.make_call = self._begin_watched
 
     @property
     def has_ended(self) -> bool:
-        """Return this."""
+        """Return whether the provider ended the stream."""
         if self._gemini_ended is not None:
             return self._gemini_ended
         return bool(self._stream.received_finish_reason or self._stream.intermittent_finish_reason)
@@ -187,7 +190,7 @@ class _EndWatch:
 
 
 def _switch_off() -> None:
-    """Leave LiteLLM nothing to do but calls: no reports, no logs, no counting of its own."""
+    """Switch off LiteLLM's telemetry, logs, callbacks and token counting."""
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False
@@ -210,14 +213,14 @@ def _switch_off() -> None:
 
 
 def _nothing(*args: object, **named: object) -> None:
-    """Stand in for LiteLLM's prices and reports, which take half of its time: we have our own."""
+    """Replaces LiteLLM's cost calculation and callbacks, which take half of its time."""
 
 
 async def _nothing_later(*args: object, **named: object) -> None:
-    """Stand in for those that are awaited."""
+    """Replaces those that are awaited."""
 
 
 def _count_nothing(*args: object, **named: object) -> int:
-    """Stand in for LiteLLM's tokenizers: what the provider did not report is unknown, not an estimate."""
+    """Replaces LiteLLM's tokenizers: usage that the provider did not report stays unknown instead of estimated."""
     _guesses.get([]).append("")
     return 0

@@ -1,4 +1,4 @@
-"""Render LiteLLM's output as OpenAI's JSON; the gateway forwards the bytes."""
+"""Renders LiteLLM's output as OpenAI's JSON, whose bytes the gateway forwards."""
 
 import base64
 import struct
@@ -8,12 +8,12 @@ from typing import Any, Final
 import msgspec
 
 _encoder: Final = msgspec.json.Encoder()
-# LiteLLM's own, or said a second time.
+# Fields of LiteLLM, or duplicates.
 _NOT_OPENAIS: Final = ("provider_specific_fields", "audio_transcription_usage")
 
 
 class Rendering:
-    """One answer's names, the same on all its chunks. `is_text` is the older completions API."""
+    """Renders one answer, with the same id, time and model in all chunks. `is_text`: for the older completions API."""
 
     def __init__(self, model: str, *, is_text: bool) -> None:
         self._model = model
@@ -24,7 +24,7 @@ class Rendering:
         self._tier: dict[str, str] = {}
 
     def event(self, chunk: Mapping[str, Any], served: str) -> bytes | None:
-        """Return a chunk as a server-sent event; `None` if it says nothing. `served` is the model that answers."""
+        """Return a chunk as a server-sent event; `None` if it is empty. `served` is the model that answers."""
         self._name(chunk, served)
         choices = [self._streamed(choice) for choice in chunk.get("choices") or ()]
         if not any(choice["finish_reason"] or choice.get("delta") or choice.get("text") for choice in choices):
@@ -32,11 +32,11 @@ class Rendering:
         return self._sent(choices)
 
     def usage_event(self, usage: Mapping[str, Any]) -> bytes:
-        """Return the event that ends a stream."""
+        """Return the event with the usage, a stream's last."""
         return self._sent([], usage=usage)
 
     def whole(self, reply: Mapping[str, Any], served: str, usage: Mapping[str, Any] | None) -> bytes:
-        """Return a whole answer."""
+        """Return a whole answer as JSON."""
         self._name(reply, served)
         choices = [self._complete(choice) for choice in reply.get("choices") or ()]
         kind = "text_completion" if self._is_text else "chat.completion"
@@ -89,7 +89,7 @@ class Rendering:
 
 
 def embeddings(reply: Mapping[str, Any], usage: Mapping[str, Any] | None, *, as_base64: bool) -> bytes:
-    """Return embeddings as numbers, or as base64 of their float32s, which the SDKs ask for."""
+    """Return embeddings as JSON, with vectors as numbers, or as base64 of float32, which OpenAI's SDKs request."""
     data = [
         {"object": "embedding", "index": number, "embedding": _vector(entry["embedding"], as_base64=as_base64)}
         for number, entry in enumerate(reply.get("data") or ())
@@ -99,7 +99,7 @@ def embeddings(reply: Mapping[str, Any], usage: Mapping[str, Any] | None, *, as_
 
 
 def reranking(reply: Mapping[str, Any], model: str) -> bytes:
-    """Return a rerank in Cohere's shape, with a total of tokens as usage where the provider counts those."""
+    """Return a rerank reply as JSON in Cohere's format, with the total tokens as usage if the provider counts them."""
     meta = reply.get("meta") or {}
     body = {"id": reply.get("id") or "", "model": model, "results": reply.get("results"), "meta": meta}
     total = (meta.get("billed_units") or {}).get("total_tokens")

@@ -13,23 +13,23 @@ from backends.providers.egress import Egress
 
 
 class ProviderHostSettings(LogSettings):
-    """Settings of the provider host. Sizes are bytes, times seconds."""
+    """Settings of the provider host. Sizes are in bytes, times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
     data: Path = Path(".tollkeeper")
     providers_socket: Path | None = None
-    # The references that targets may use, with commas between them: env:ANTHROPIC_API_KEY, env:*_API_KEY,
-    # file:/run/secrets/*. What matches none is not read, whatever a target names.
+    # References that targets may use, comma-separated: env:ANTHROPIC_API_KEY, env:*_API_KEY, file:/run/secrets/*.
+    # Others are refused.
     providers_keys: str = ""
-    providers_environment: str = ""  # variables that LiteLLM may read by itself, with commas between them
+    providers_environment: str = ""  # variables that LiteLLM may read by itself, comma-separated
 
-    # Hosts that may be reached beside those that targets name, with commas between them; * stands for anything.
+    # Hosts that may be connected to besides those of targets, comma-separated; * is a wildcard.
     providers_hosts: str = ""
-    providers_inward: NetworksText = ""  # networks that a host's name may lead to though they are not public
+    providers_inward: NetworksText = ""  # internal networks that host names may resolve to
 
-    providers_max_requests: int = Field(default=1024, ge=1)  # of all gateways together; more are refused
-    providers_send_buffer_bytes: int = Field(default=1 << 20, ge=1 << 16)  # unread by a gateway: then nothing is read
+    providers_max_requests: int = Field(default=1024, ge=1)  # of all gateways together; further ones are refused
+    providers_send_buffer_bytes: int = Field(default=1 << 20, ge=1 << 16)  # above this, providers' answers are not read
     providers_drain_seconds: float = Field(default=10.0, ge=0)
 
     @property
@@ -48,7 +48,7 @@ class ProviderHostSettings(LogSettings):
         return listed(self.providers_environment)
 
     def egress(self, environment: Mapping[str, str]) -> Egress:
-        """Return the list of where this process may connect to."""
+        """Return the restriction of this process's connections."""
         return Egress(listed(self.providers_hosts), read_networks(self.providers_inward), environment)
 
     @property
@@ -58,5 +58,5 @@ class ProviderHostSettings(LogSettings):
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Return what stands between a setting's commas."""
+    """Return the entries of a comma-separated setting."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))

@@ -1,4 +1,4 @@
-"""Usage as the provider reported it, in OpenAI's shape: what LiteLLM made up itself is left out."""
+"""Usage as the provider reported it, in OpenAI's format; values that LiteLLM invented are left out."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,16 +12,15 @@ _OUTPUT_PARTS: Final = (
     *_MEDIA_PARTS,
     *("accepted_prediction_tokens", "rejected_prediction_tokens"),
 )
-_TIERS: Final = ("service_tier", "speed")  # where Anthropic says at which service tier it has answered
+_TIERS: Final = ("service_tier", "speed")  # Anthropic's fields for the service tier of the answer
 _LIFETIMES: Final = "cache_creation_token_details"
 
 
 def reported_usage(found: Mapping[str, Any], *, has_guessed: bool, is_complete: bool) -> dict[str, Any] | None:
-    """Return OpenAI's usage object from LiteLLM's, `None` if the provider reported nothing.
+    """Return OpenAI's usage object from LiteLLM's; `None` if the provider reported nothing.
 
-    LiteLLM writes 0 for what was not reported, so a part of 0 is left out, as is a prompt without tokens; and where it
-    would have counted by itself (`has_guessed`), an output of 0. Output counts of an answer that is not complete are of
-    its beginning, and left out.
+    LiteLLM writes 0 for values that were not reported, so parts of 0 and empty prompts are left out, and outputs of 0
+    if LiteLLM would have counted them itself (`has_guessed`). Output counts of an incomplete answer are left out too.
     """
     prompt, completion = found.get("prompt_tokens") or None, found.get("completion_tokens")
     if prompt is None and not completion:
@@ -50,7 +49,7 @@ def _parts(details: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _total(found: Mapping[str, Any], prompt: int, completion: int, reasoning: int | None) -> int:
-    """Return the total. What it exceeds its parts by is reasoning, unless it is the input of a provider's own tools."""
+    """Return the total. A surplus over its parts is reasoning, unless it is input of the provider's own tools."""
     tools = (found.get("prompt_tokens_details") or {}).get("tool_use_tokens") or 0
     surplus = (found.get("total_tokens") or 0) - prompt - completion - tools
     outside = surplus if surplus > 0 and reasoning in (None, surplus) else 0

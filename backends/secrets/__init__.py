@@ -1,1 +1,1 @@
-"""Secrets in files, references to credentials, passwords."""
+"""Secret files, references to credentials, and password hashes."""

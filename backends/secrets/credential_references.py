@@ -1,8 +1,8 @@
-"""References to credentials: which variables and files one may name, and what it stands for.
+"""References to credentials: which variables and files may be referred to, and their values.
 
-Whoever can change a target can send its credential to any address. So a reference that came through the control
-plane's API, or that lies in the control database, is held to `ReferenceRules`, when it is written and whenever it is
-read. The operator's own configuration file is not.
+A user who can change a target can send its credential to any address. So references from the control plane's API or
+database must satisfy `ReferenceRules` when they are written and whenever they are resolved. References in the
+operator's own configuration file need not.
 """
 
 import os
@@ -15,16 +15,16 @@ from typing import Final
 from contracts.errors import ConfigurationError
 
 DEFAULT_VARIABLES: Final = "*_API_KEY,TOLLKEEPER_PROVIDER_*"
-# The control plane itself offers the model of TOLLKEEPER_UPSTREAM_URL with this reference.
+# The reference of the model at TOLLKEEPER_UPSTREAM_URL, which the control plane creates itself.
 UPSTREAM_VARIABLE: Final = "TOLLKEEPER_UPSTREAM_KEY"
-PROVIDER_KEYS: Final = "provider_keys"  # the only part of the data directory that a reference may lead to
+PROVIDER_KEYS: Final = "provider_keys"  # the only part of the data directory that references may name
 VARIABLES_SETTING: Final = "TOLLKEEPER_CREDENTIAL_VARIABLES"
 DIRECTORIES_SETTING: Final = "TOLLKEEPER_CREDENTIAL_DIRECTORIES"
 
 _SYSTEM_SECRETS: Final = Path("/run/secrets")
-# The last one is the token that Kubernetes gives a pod.
+# The last one contains a Kubernetes pod's token.
 _NEVER: Final = tuple(Path(name) for name in ("/proc", "/sys", "/dev", "/run/secrets/kubernetes.io"))
-_OWN_VARIABLES: Final = "TOLLKEEPER_"  # passwords and sealing keys among them
+_OWN_VARIABLES: Final = "TOLLKEEPER_"  # settings, including passwords and sealing keys
 _OWN_PROVIDER_VARIABLES: Final = "TOLLKEEPER_PROVIDER_"
 _TLS_FILES: Final = ("ca_file", "certificate", "key")
 _MAX_BYTES: Final = 64 * 1024
@@ -32,7 +32,7 @@ _MAX_SHOWN: Final = 200
 
 
 class ReferenceRules:
-    """The variables and directories that references may name. Some are refused whatever the settings say."""
+    """The variables and directories that references may name. Some are refused whatever the settings are."""
 
     def __init__(self, data: Path, variables: Sequence[str] = (), directories: Sequence[Path] = ()) -> None:
         self._variables = tuple(variables)
@@ -42,10 +42,10 @@ class ReferenceRules:
 
     @classmethod
     def of(cls, data: Path, variables: str, directories: str) -> "ReferenceRules":
-        """Return the rules that the settings name: patterns and directories, with commas between them.
+        """Return the rules of two settings: comma-separated patterns of variables, and directories.
 
-        No directories: `/run/secrets`, and `provider_keys` in the data directory. Raise ConfigurationError on a
-        relative directory.
+        The default directories are `/run/secrets`, and `provider_keys` in the data directory. Raises ConfigurationError
+        for a relative directory.
         """
         named = [Path(name) for name in _listed(directories)]
         for directory in named:
@@ -54,7 +54,7 @@ class ReferenceRules:
         return cls(data, _listed(variables), named or (_SYSTEM_SECRETS, data / PROVIDER_KEYS))
 
     def check(self, reference: str) -> None:
-        """Raise ConfigurationError if a reference to a variable or file names another than the settings allow."""
+        """Raise ConfigurationError if a reference names a variable or file that the settings do not allow."""
         kind, _, place = reference.partition(":")
         if kind == "env":
             self.check_variable(place)
@@ -72,7 +72,7 @@ class ReferenceRules:
             )
 
     def check_file(self, name: str) -> None:
-        """Raise ConfigurationError if a file may not be named, by its place after all symbolic links."""
+        """Raise ConfigurationError if a file may not be named. Symbolic links are resolved first."""
         place = _real(Path(name)) if name and "\0" not in name else None
         if place is None or self.is_guarded(place) or not any(place.is_relative_to(one) for one in self._directories):
             raise ConfigurationError(
@@ -82,22 +82,24 @@ class ReferenceRules:
             )
 
     def is_guarded(self, place: Path) -> bool:
-        """Return whether a file is one that no setting allows: the data directory's own, or the system's."""
+        """Return whether a file is never allowed: in the data directory (except provider_keys) or a system
+        directory.
+        """
         place = _real(place)
         if place.is_relative_to(self._provider_keys):
             return False
         return any(place.is_relative_to(one) for one in self._never)
 
     def is_own_variable(self, name: str) -> bool:
-        """Return whether a variable is one of Tollkeeper's own settings, which no setting allows."""
+        """Return whether a variable is one of Tollkeeper's own settings, which are never allowed."""
         is_for_providers = name.startswith(_OWN_PROVIDER_VARIABLES) or name == UPSTREAM_VARIABLE
         return name.startswith(_OWN_VARIABLES) and not is_for_providers
 
     def check_target(self, kind: str, key_ref: str, settings: Mapping[str, object]) -> None:
-        """Raise ConfigurationError if a target refers to what it may not.
+        """Raise ConfigurationError if a target has a reference that is not allowed.
 
-        A litellm target's references are read by the provider host, by a list of its own (TOLLKEEPER_PROVIDERS_KEYS):
-        here they are held to what no list allows.
+        References of litellm targets are resolved by the provider host with a setting of its own
+        (TOLLKEEPER_PROVIDERS_KEYS), so here they are only checked for what is never allowed.
         """
         for where, reference in _references(key_ref, settings):
             kind_of, _, place = reference.partition(":")
@@ -113,9 +115,9 @@ class ReferenceRules:
 
 
 def read_reference(reference: str, rules: ReferenceRules | None) -> str:
-    """Return the credential in a variable or file. `rules` are for references that are not the operator's own.
+    """Return the credential in a variable or file. `rules` apply to references other than the operator's own.
 
-    Raise ConfigurationError, naming the reference and never what it stands for.
+    Raises ConfigurationError with the reference, never with the value.
     """
     if rules is not None:
         rules.check(reference)
@@ -139,7 +141,7 @@ def read_reference(reference: str, rules: ReferenceRules | None) -> str:
 
 
 def _content(place: str) -> str:
-    """Read a regular file of bounded size: another would let a gateway wait for ever."""
+    """Read a regular file of bounded size. Reading a FIFO or device could block for ever."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -151,7 +153,7 @@ def _content(place: str) -> str:
 
 
 def _references(key_ref: str, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield every reference of a target with the name of its field. What has another shape is refused elsewhere."""
+    """Yield every reference of a target with the name of its field. Malformed settings are refused elsewhere."""
     yield "key_ref", key_ref
     for part in ("headers", "credentials"):
         given = settings.get(part)

@@ -1,4 +1,4 @@
-"""The name of an installation, beside its secrets: what a store or a Redis server is told apart from another's by."""
+"""The id of an installation, stored with its secrets, by which stores and Redis servers are matched to it."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ _FORM: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
 def installation_id(secrets: SecretFiles) -> str:
-    """Return the installation's id, "" if none is known here. Raise ConfigurationError if the file holds no id."""
+    """Return the installation's id; empty if none is stored here. Raises ConfigurationError if the file is invalid."""
     text = secrets.get(INSTALLATION_ID) or ""
     if text and not _FORM.fullmatch(text):
         raise ConfigurationError(
@@ -24,10 +24,10 @@ def installation_id(secrets: SecretFiles) -> str:
 
 
 def keep_installation_id(secrets: SecretFiles, pepper: str) -> str:
-    """Return the installation's id, written down first if it is not known here.
+    """Return the installation's id; create and store it if there is none.
 
-    It is derived from the key pepper, so machines that were given the same secrets find the same id. Raise
-    ConfigurationError if it cannot be written.
+    It is derived from the key pepper, so machines with the same secrets compute the same id. Raises ConfigurationError
+    if it cannot be written.
     """
     known = installation_id(secrets)
     if not known:

@@ -1,6 +1,6 @@
-"""Passwords of people: hashed with Argon2id, checked in the same time whether the account exists or not.
+"""Passwords of people: hashed with Argon2id, and checked in the same time whether or not the account exists.
 
-Parameters are those of RFC 9106, section 4, second choice (64 MiB, three passes, four lanes).
+The parameters are those of RFC 9106, section 4, second choice (64 MiB, three passes, four lanes).
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from contracts.errors import InvalidRequest
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-MIN_LENGTH: Final = 12  # NIST SP 800-63B-4 asks for 15 where nothing else is checked, and for no rules of composition
+MIN_LENGTH: Final = 12  # NIST SP 800-63B-4 requires 15 without a second factor, and no composition rules
 MAX_LENGTH: Final = 256
 
 
@@ -29,7 +29,7 @@ def _nobodys() -> str:
 
 
 def hash_password(password: str) -> str:
-    """Hash a password, with a salt of its own. Takes some 50 ms. Raises InvalidRequest on a length out of bounds."""
+    """Return the hash of a password with a random salt. Takes about 50 ms. Raises InvalidRequest for a bad length."""
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
         raise InvalidRequest(
             f"the password has {len(password)} characters; choose {MIN_LENGTH} to {MAX_LENGTH}", param="password"
@@ -38,7 +38,9 @@ def hash_password(password: str) -> str:
 
 
 def is_password(digest: str | None, presented: str) -> bool:
-    """Return whether a password is the one that was hashed. Takes as long where `digest` is `None`: there is none."""
+    """Return whether a password matches a hash. With `None`, for a missing account, it takes as long and
+    returns false.
+    """
     from argon2.exceptions import InvalidHashError, VerificationError  # here: as above
 
     if len(presented) > MAX_LENGTH:

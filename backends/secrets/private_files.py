@@ -1,4 +1,4 @@
-"""Restrict files in the data directory to their owner: mode 0600, directories 0700.
+"""Restricts files in the data directory to their owner: mode 0600, directories 0700.
 
 Every process calls `keep_private` before it writes. It sets the umask, and corrects the modes of existing files.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 _UMASK: Final = 0o077
 _OTHERS: Final = 0o077
-# What an installation keeps in its data directory, by how the names begin. Anything else there is not ours to change.
+# Prefixes of an installation's files in the data directory. Other files are not changed.
 _OURS: Final = (
     *("control.db", "objects.db", "store", "journal", "sent-requests", "budgets", "spool", "audit", "run", "secrets"),
     *("rollouts.json", "windows.msgpack", "exports", "backups", "pieces", "snapshot"),
@@ -19,10 +19,10 @@ _OURS: Final = (
 
 
 def keep_private(data: Path) -> None:
-    """Make what this process writes from now on private, and mend what lies in the data directory.
+    """Make files that this process creates private, and correct the modes of those in the data directory.
 
-    The directory itself is mended only if nothing else is likely to need it: it is ours, not shared (sticky), and
-    neither the root, the home nor the current directory.
+    The directory's own mode is corrected only if it is dedicated to this installation: not shared (sticky), and neither
+    the root, the home nor the current directory.
     """
     os.umask(_UMASK)
     if not data.is_dir():
@@ -39,7 +39,7 @@ def keep_private(data: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file for its owner alone, whole or not at all: what was there is replaced. Raises OSError."""
+    """Write a file with mode 0600 atomically, replacing an existing one. Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -50,17 +50,17 @@ def write_private(path: Path, content: bytes) -> None:
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            draft.unlink()  # on a full disk it would keep the last room
+            draft.unlink()  # frees its space on a full disk
         raise
 
 
 def make_database_file(path: Path) -> None:
-    """Create a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
+    """Create a SQLite file with mode 0600 if it does not exist; SQLite gives its companion files the same mode.
 
-    One that is there is never opened: closing a file gives up every lock that this process holds on it, SQLite's too,
-    and another process that ends would then delete the log that open connections still write to.
+    An existing file is never opened: closing it would release all of this process's locks on it, including SQLite's,
+    and another process could then delete the write-ahead log that open connections still use.
     """
-    with contextlib.suppress(OSError):  # whoever opens the database says what is wrong
+    with contextlib.suppress(OSError):  # opening the database reports the error
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         with contextlib.suppress(OSError):
@@ -68,7 +68,7 @@ def make_database_file(path: Path) -> None:
 
 
 def _mend(entry: os.DirEntry[str]) -> None:
-    with contextlib.suppress(OSError):  # it is gone by now, or another user's, who has to mend it
+    with contextlib.suppress(OSError):  # deleted meanwhile, or owned by another user
         if entry.is_symlink():
             return
         _close(Path(entry.path), entry.stat(follow_symlinks=False))

@@ -1,4 +1,4 @@
-"""The secret that gateways sign their records with and the collector asks for: from the environment or its file."""
+"""The secret that gateways sign their records with and the collector verifies: from the environment or a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ RecordKey = Annotated[SecretStr, Field(min_length=_LEAST_CHARACTERS)] | None
 
 
 def record_key(stated: SecretStr | None, data: Path) -> bytes:
-    """Return the key as stated, else as it is in the data directory's secrets, where the first to ask makes it."""
+    """Return the configured key, or else the one in the data directory's secrets, which is created at first use."""
     if stated is not None:
         return stated.get_secret_value().encode()
     return SecretFiles(data / "secrets").get_or_create(SIGNING_KEY).encode()

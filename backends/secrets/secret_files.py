@@ -1,4 +1,4 @@
-"""Secrets as files of mode 0600 in one directory of mode 0700, made at first use."""
+"""Secrets as files of mode 0600 in one directory of mode 0700, created at first use."""
 
 import os
 import secrets
@@ -11,13 +11,13 @@ _BYTES = 32
 
 
 class SecretFiles:
-    """The secrets of one installation, under `<data>/secrets`. Values are URL-safe text without line ends."""
+    """The secrets of one installation, in `<data>/secrets`. Values are URL-safe text without line ends."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def get(self, name: str) -> str | None:
-        """Read a secret; `None` if it does not exist. Raises ConfigurationError if it cannot be read."""
+        """Return a secret; `None` if it does not exist. Raises ConfigurationError if it cannot be read."""
         path = self.directory / name
         try:
             return path.read_text().strip() or None
@@ -27,7 +27,7 @@ class SecretFiles:
             raise ConfigurationError(f"secret file {path} cannot be read ({error.strerror}); fix its owner") from error
 
     def replace(self, name: str, text: str) -> None:
-        """Put another text in place of a secret, whole or not at all. Raises ConfigurationError."""
+        """Replace a secret atomically. Raises ConfigurationError if it cannot be written."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_private(self.directory / name, f"{text}\n".encode())
@@ -37,9 +37,9 @@ class SecretFiles:
             ) from error
 
     def get_or_create(self, name: str, prefix: str = "") -> str:
-        """Read a secret, making 256 random bits under that name first if there is none.
+        """Return a secret; create it with 256 random bits if it does not exist.
 
-        Safe against two processes starting at once: the first to link the file wins, both read the same value.
+        If two processes start at once, the first to link the file wins, and both read the same value.
         """
         existing = self.get(name)
         if existing is not None:

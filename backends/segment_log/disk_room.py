@@ -1,4 +1,4 @@
-"""Room on disk: blocks reserved before they are needed, and whether the disk of a directory is full."""
+"""Disk space: blocks reserved before they are needed, and detection of full disks."""
 
 import ctypes
 import errno
@@ -12,9 +12,9 @@ from typing import Final, Literal
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE, linux/falloc.h; os.posix_fallocate would move the end of the file
-_SPARE_BYTES: Final = 16 << 20  # left to others where nothing can be reserved
+_SPARE_BYTES: Final = 16 << 20  # left free if blocks cannot be reserved
 
-FULL_BYTES: Final = 4 << 20  # free; with less, the next file or its growth is about to fail
+FULL_BYTES: Final = 4 << 20  # with less free space, the next write is about to fail
 LOW_BYTES: Final = 256 << 20
 
 _Fallocate = Callable[[int, int, int, int], int]
@@ -22,13 +22,13 @@ DiskState = Literal["ok", "low", "full", "unknown"]
 
 
 def disk_state(free_bytes: int) -> DiskState:
-    """Judge a disk by the bytes that are free on it."""
+    """Return a disk's state by its free bytes."""
     return "full" if free_bytes < FULL_BYTES else "low" if free_bytes < LOW_BYTES else "ok"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedDisk:
-    """The disk under a directory: what of ours it holds, and which setting names the place. Its path is not shown."""
+    """The disk of a directory: what is stored there, and the setting of its path. The path itself is not shown."""
 
     holds: str
     setting: str
@@ -36,7 +36,7 @@ class WatchedDisk:
 
     @property
     def state(self) -> DiskState:
-        """How much is free now; "unknown" if the system does not say."""
+        """Return the disk's state now; "unknown" if the system does not report it."""
         try:
             disk = os.statvfs(self.directory)
         except OSError:
@@ -44,20 +44,21 @@ class WatchedDisk:
         return disk_state(disk.f_bavail * disk.f_frsize)
 
     def shown(self) -> dict[str, str]:
-        """Return it as `GET /ready` shows it."""
+        """Return its entry in `GET /ready`."""
         return {"holds": self.holds, "setting": self.setting, "state": self.state}
 
 
 def shown_disks(disks: Sequence[WatchedDisk]) -> list[dict[str, str]]:
-    """Return all of them as `GET /ready` shows them."""
+    """Return the entries of all disks in `GET /ready`."""
     return [disk.shown() for disk in disks]
 
 
 def reserve_blocks(descriptor: int, offset: int, length: int) -> bool:
-    """Reserve the blocks of a range, also beyond the file's end; a later write there cannot meet a full disk.
+    """Reserve disk blocks for a range, also beyond the file's end, so that a later write there cannot fail on a full
+    disk.
 
-    Gives False on a file system that cannot reserve: there the free space was looked at instead, which others may take.
-    Raises OSError if the room is not there.
+    Returns false if the file system cannot reserve; then only the free space was checked. Raises OSError if there is
+    not enough space.
     """
     fallocate = _fallocate()
     if fallocate is not None:

@@ -1,7 +1,8 @@
-"""Remembers which parts of an installation have held data, so that one that is gone is reported and not made silently.
+"""Records which parts of an installation have contained data, so that a lost part is reported instead of recreated
+silently.
 
-Each part has a small file in `pieces/` of the data directory: since when it is there, when it was last seen, and how
-much it held. A start that finds the file and not the part writes down a loss and says it once; the part is then new.
+Each part has a small file in `pieces/` of the data directory: when it was created, when it was last seen, and how much
+it contained. If at a start that file exists but the part does not, a loss is recorded and logged once.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import msgspec
 
 FOLDER: Final = "pieces"
 STORE: Final = "store"
-STORED_ROWS: Final = "stored-rows"  # noted by the collector, of the store
+STORED_ROWS: Final = "stored-rows"  # the store's number of rows, recorded by the collector
 _log = logging.getLogger(__name__)
 
 _LOST: Final = "lost-"
@@ -26,7 +27,7 @@ _NOTE_SECONDS: Final = 30.0
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part as it was last seen. `held` is how much was in it, by what is counted; empty if that is not known."""
+    """A part as last seen. `held` are counts of its contents by name; empty if unknown."""
 
     since: str
     seen_at: str
@@ -34,7 +35,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A part that was gone at a start."""
+    """A part that was missing at a start."""
 
     piece: str
     path: str
@@ -53,20 +54,20 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return the same for a page that anybody may read: without where it lies."""
+        """Return the same as fields for a public page, without the path."""
         return {"piece": self.piece, "found_at": self.found_at, "seen_at": self.seen_at, "held": self.held}
 
 
 class Pieces:
-    """The parts of one data directory. Notes are best effort: a disk that refuses them keeps nobody from serving."""
+    """The parts of one data directory. Writing notes is best effort: errors of the disk are ignored."""
 
     def __init__(self, data: Path) -> None:
         self._folder = data / FOLDER
 
     def find_loss(self, name: str, path: Path, *, counted_as: str = "") -> Loss | None:
-        """Return what is lost if this part held data and is gone or empty; log it, and forget the part.
+        """Return the loss if this part contained data and is now missing or empty; log it, and reset the part's note.
 
-        Call it before the part is made. `counted_as` names another note with what it held, by who fills it.
+        Must be called before the part is created. `counted_as` is the name of another note with counts of its contents.
         """
         known = self._read(name)
         if known is None or _is_there(path):
@@ -83,7 +84,7 @@ class Pieces:
         return loss
 
     def note(self, name: str, held: Mapping[str, int] | None = None) -> None:
-        """Record that a part is there, with how much it holds; what is left out stays as it was noted."""
+        """Record that a part exists, with counts of its contents; `None` keeps the previous counts."""
         before = self._read(name)
         now = _now()
         kept = before.held if before is not None and held is None else dict(held or {})
@@ -91,12 +92,12 @@ class Pieces:
             self._write(name, Piece(before.since if before is not None else now, now, kept))
 
     def held(self, name: str) -> dict[str, int]:
-        """Return how much a part held when it was last noted."""
+        """Return the last recorded counts of a part's contents."""
         known = self._read(name)
         return {} if known is None else known.held
 
     def losses(self) -> list[Loss]:
-        """Return all losses that were found, the oldest first."""
+        """Return all recorded losses, oldest first."""
         found = []
         for path in sorted(self._folder.glob(f"{_LOST}*{_SUFFIX}")):
             with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -104,7 +105,7 @@ class Pieces:
         return sorted(found, key=lambda loss: loss.found_at)
 
     def forget_losses(self) -> int:
-        """Remove what `losses` gives; return how many. Raises OSError."""
+        """Delete all recorded losses; return how many. Raises OSError."""
         paths = list(self._folder.glob(f"{_LOST}*{_SUFFIX}"))
         for path in paths:
             path.unlink()
@@ -127,7 +128,7 @@ class Pieces:
 
 
 class PieceWatch:
-    """Notes parts again and again in a thread of its own, while a process has them."""
+    """Records parts periodically in a thread of its own, while a process uses them."""
 
     def __init__(self, note: Callable[[], None], seconds: float = _NOTE_SECONDS) -> None:
         self._note = note
@@ -136,12 +137,12 @@ class PieceWatch:
         self._thread = threading.Thread(target=self._run, name="pieces", daemon=True)
 
     def start(self) -> None:
-        """Record at once, and begin."""
+        """Record at once, and start the thread."""
         self._note()
         self._thread.start()
 
     def stop(self) -> None:
-        """Record a last time and end."""
+        """Stop the thread, and record a last time."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -153,7 +154,7 @@ class PieceWatch:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether a file is there, or a directory with anything in it."""
+    """Return whether a path is a file, or a directory that is not empty."""
     try:
         return path.is_file() or any(path.iterdir())
     except OSError:

@@ -1,8 +1,8 @@
 """Damage in a segment log: lost entries, their times, and the damaged files.
 
-In `damaged/` beside the segments: the segments themselves, kept for inspection when the log has released them, and
-`losses.jsonl`, which outlives restarts until someone removes the directory. All of it is bounded: the oldest files go
-first, and losses beyond a bound are summed up in one line.
+The directory `damaged/` beside the segments has the damaged segments, kept for inspection after the log has released
+them, and `losses.jsonl`, which stays until the directory is deleted. Both are bounded: the oldest files are deleted
+first, and older losses are summed up in one line.
 """
 
 import logging
@@ -22,15 +22,15 @@ _log = logging.getLogger(__name__)
 
 FOLDER: Final = "damaged"
 MAX_FILES: Final = 8
-MAX_FILE_BYTES: Final = 128 << 20  # of all kept segments together
+MAX_FILE_BYTES: Final = 128 << 20  # of all damaged segments together
 _LOSSES: Final = "losses.jsonl"
 _MAX_LOSSES_BYTES: Final = 256 << 10
 
-TimeOf = Callable[[bytes], int | None]  # of an entry, in Unix nanoseconds
+TimeOf = Callable[[bytes], int | None]  # returns an entry's time in Unix nanoseconds
 
 
 class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Entries that cannot be read any more. Times are those of the entries around them, as far as these are known.
+    """Entries that can no longer be read. Times are those of the entries before and after them, if known.
 
     `entries` is `None` if they had no numbers; `end` equals `begin` if their bytes are gone.
     """
@@ -40,11 +40,11 @@ class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
     end: int
     found_at_ns: int
     entries: int | None = None
-    first: int | None = None  # number of the first that is missing
+    first: int | None = None  # number of the first missing entry
     last: int | None = None
     after_ns: int | None = None
     before_ns: int | None = None
-    kept_as: str = ""  # the segment's name in `damaged/`; "": it could not be kept
+    kept_as: str = ""  # the segment's name in `damaged/`; empty: it could not be copied there
 
     def line(self) -> str:
         """Return a phrase that describes the damage."""
@@ -59,7 +59,7 @@ class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """What several losses make together. `entries` counts those that are known; `unknown` losses have no count."""
+    """The sum of several losses. `entries` counts the known ones; `unknown` is the number of losses without a count."""
 
     entries: int = 0
     unknown: int = 0
@@ -78,7 +78,7 @@ class Missing(msgspec.Struct, frozen=True):
         return f"{self.entries} entries{uncounted} lost to damage on disk{between}; see {FOLDER}/{_LOSSES}"
 
     def as_json(self) -> dict[str, object]:
-        """Return it for machines, times in ISO 8601."""
+        """Return the fields for JSON, with times in ISO 8601."""
         return {
             "entries": self.entries,
             "uncounted_losses": self.unknown,
@@ -95,9 +95,9 @@ def survey(
     bounds: tuple[int, int, int, int],
     time_of: TimeOf | None = None,
 ) -> list[Loss]:
-    """Read a whole segment and return what is missing in it.
+    """Read a whole segment and return the losses in it.
 
-    `bounds` are its first number, the first beyond it, and when it was begun and ended; 0: not known.
+    `bounds` are its first number, the first after it, and when it was begun and ended (Unix ns); 0: unknown.
     """
     low, high, begun_ns, ended_ns = bounds
     now, losses = time.time_ns(), list[Loss]()
@@ -130,7 +130,7 @@ def survey(
 
 
 class DamageBook:
-    """The losses of one log, this process's and those before. Nothing is made on disk before the first loss."""
+    """The recorded losses of one log, of this and earlier processes. Creates nothing on disk before the first loss."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / FOLDER
@@ -140,7 +140,7 @@ class DamageBook:
         self._ranges = [(one.first, one.last) for one in self.losses if one.first is not None and one.last is not None]
 
     def add(self, found: Iterable[Loss], path: Path) -> None:
-        """Write down losses of a segment that are not known yet, and keep the segment. Never raises OSError."""
+        """Record losses of a segment that are not recorded yet, and keep the segment. Never raises OSError."""
         fresh = [piece for loss in found for piece in self._unknown(loss)]
         if not fresh:
             return
@@ -161,7 +161,7 @@ class DamageBook:
         self._write(fresh)
 
     def _unknown(self, loss: Loss) -> list[Loss]:
-        """Return the parts of a loss that are not written down yet."""
+        """Return the parts of a loss that are not recorded yet."""
         if loss.first is None or loss.last is None:
             places = {(known.segment, known.begin) for known in self.losses if known.first is None}
             return [] if (loss.segment, loss.begin) in places else [loss]
@@ -175,7 +175,7 @@ class DamageBook:
         return parts
 
     def _keep(self, path: Path) -> str:
-        """Keep a segment when the log lets go of it; return its name, or "" if it cannot be kept."""
+        """Link a segment into `damaged/`; return its name there, or "" if that fails."""
         kept = self.directory / path.name
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
@@ -225,7 +225,7 @@ class DamageBook:
 
 
 def read_losses(directory: Path) -> list[Loss]:
-    """Return what is written down of a log's losses. A line that cannot be read is passed over."""
+    """Return a log's recorded losses. Unreadable lines are skipped."""
     try:
         content = (directory / FOLDER / _LOSSES).read_bytes()
     except OSError:
@@ -240,7 +240,7 @@ def read_losses(directory: Path) -> list[Loss]:
 
 
 def sum_up(losses: Iterable[Loss]) -> Missing:
-    """Add losses up."""
+    """Return the sum of losses."""
     entries = unknown = 0
     begins, ends = list[int](), list[int]()
     for loss in losses:
@@ -255,7 +255,7 @@ def sum_up(losses: Iterable[Loss]) -> Missing:
 
 
 def _folded(losses: Sequence[Loss]) -> list[Loss]:
-    """Return losses of which the older half are one, without numbers."""
+    """Return the losses with the older half summed up in one without numbers."""
     middle = len(losses) // 2
     older, last = losses[:middle], losses[middle - 1]
     total = sum_up(older)

@@ -1,4 +1,4 @@
-"""The segment that a log is writing: its file, made at the first need, and the blocks reserved for it."""
+"""The segment file that a log is writing: created when first needed, with blocks reserved ahead."""
 
 import errno
 import os
@@ -7,30 +7,30 @@ from typing import Final
 
 from backends.segment_log.disk_room import reserve_blocks
 
-_RESERVE_BYTES: Final = 1 << 20  # reserved at a time, beyond what was asked for: one call serves many entries
+_RESERVE_BYTES: Final = 1 << 20  # reserved in addition each time, so that one call serves many entries
 
 
 class SegmentFile:
-    """A file that grows at its end. Every method may raise OSError; after a failed write nothing of it is kept."""
+    """An append-only file. Every method may raise OSError; a failed write leaves no trace."""
 
     def __init__(self, path: Path, *, is_synced: bool) -> None:
         self.written = 0  # bytes in the file
         self._path = path
         self._is_synced = is_synced
         self._descriptor = -1
-        self._reserved_upto = 0  # the offset up to which the file has its blocks
+        self._reserved_upto = 0  # the offset up to which blocks are reserved
 
     @property
     def reserved_bytes(self) -> int:
-        """How much more can be written even if others fill the disk."""
+        """Return how many bytes can be written even if the disk becomes full."""
         return self._reserved_upto - self.written
 
     def has_room_for(self, size: int) -> bool:
-        """Return whether the file is there, and has its blocks for this many bytes more."""
+        """Return whether the file exists and has reserved blocks for `size` more bytes."""
         return self._descriptor >= 0 and self._reserved_upto - self.written >= size
 
     def take_room(self, wanted: int) -> None:
-        """Create the file if there is none yet, and reserve blocks for this many bytes more."""
+        """Create the file if needed, and reserve blocks for `wanted` more bytes."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             if self._is_synced:
@@ -47,7 +47,7 @@ class SegmentFile:
             self._reserved_upto = self.written + length
 
     def write(self, block: bytes) -> None:
-        """Append a block whole."""
+        """Append a block, all or nothing."""
         try:
             written = os.write(self._descriptor, block)
             if written != len(block):
@@ -55,7 +55,7 @@ class SegmentFile:
             if self._is_synced:
                 os.fdatasync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self.written)  # else a half entry would stand before the next one
+            os.ftruncate(self._descriptor, self.written)  # remove a partial entry
             self._reserved_upto = self.written
             raise
         self.written += written
@@ -63,7 +63,7 @@ class SegmentFile:
             self._reserved_upto = self.written
 
     def close(self) -> None:
-        """Close the file and give back what was reserved and not used. Calling it again does nothing."""
+        """Close the file and release unused blocks. May be called repeatedly."""
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -74,7 +74,7 @@ class SegmentFile:
             os.close(descriptor)
 
     def discard(self) -> None:
-        """Close and remove a file that nothing was written to."""
+        """Close and delete a file to which nothing was written."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -82,7 +82,7 @@ class SegmentFile:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Flush a directory's entries to disk, so that they survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

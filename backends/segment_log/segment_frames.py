@@ -1,12 +1,13 @@
-"""Entries as they stand in a segment file: a number that only this log can have written, a checksum, the payload.
+"""The format of entries in a segment file: a number and a tag that only this log can have written, a checksum, the
+payload.
 
-An entry is found again behind damage by the constant its header begins with, and believed only if its number and tag
-agree: the tag is the number XOR the log's marker, 62 random bits that no payload can know. So bytes in a payload are
-never taken for an entry. Without the first 24 bytes it is an entry as releases before wrote it, which are read too.
-To those releases the 24 bytes are an entry whose checksum does not hold; they pass over it and read the entry.
+Behind damage, the next entry is found by the constant at the beginning of its header, and accepted only if its number
+and tag match: the tag is the number XOR the log's marker, 62 random bits that no payload can contain. So bytes in a
+payload are never taken for an entry. Earlier releases wrote entries without the first 24 bytes; these can be read too.
+Earlier releases, in turn, see the 24 bytes as an entry with a wrong checksum, skip them and read the entry.
 
-The checksum is Adler-32, begun with the length. CRC-32, which entries had before, walks through 8 KiB of tables: where
-requests are few these are cold, and cost one more than all else of its record's way (decision 0071).
+The checksum is Adler-32, started with the length. CRC-32, used before, reads 8 KiB of tables, which at low load are not
+in the CPU's cache and cost more than everything else for a record (decision 0071).
 """
 
 import errno
@@ -21,19 +22,20 @@ HEADER_BYTES: Final = HEADER.size
 _PLAIN: Final = struct.Struct("<II")  # the last two, which were the whole header
 _PLAIN_BYTES: Final = _PLAIN.size
 _IS_ADLER: Final = 1 << 31  # in the length; without it the checksum is a CRC-32 of length and payload
-# As an entry of before: 16 bytes follow. Their Adler-32 is at most 16 + 16 * 255 in its lower half, never 0xB7F3.
+# In the earlier format this means that 16 bytes follow. The lower half of their Adler-32 is at most 16 + 16 * 255, so
+# never 0xB7F3.
 _FIRST: Final = 16 | _IS_ADLER
 _SECOND: Final = 0x9D4E_B7F3
 _MAGIC: Final = _PLAIN.pack(_FIRST, _SECOND)
 _CHUNK_BYTES: Final = 1 << 20
 _SECTOR_BYTES: Final = 4096
-# Under their own names: every record's way leads through them.
+# Bound to module names, because every record calls them.
 _pack: Final = HEADER.pack
 _adler32: Final = zlib.adler32
 
 
 class Frame(NamedTuple):
-    """A stretch of a segment: an entry, or what cannot be read, which has no payload. Number 0: it has none."""
+    """A part of a segment: an entry, or unreadable bytes, whose payload is `None`. Number 0: none."""
 
     begin: int
     end: int
@@ -42,7 +44,7 @@ class Frame(NamedTuple):
 
 
 def frame(payload: bytes, number: int, marker: int) -> bytes:
-    """Return an entry as it is written."""
+    """Return an entry's bytes."""
     length = len(payload)
     return _pack(_FIRST, _SECOND, number, number ^ marker, length | _IS_ADLER, _adler32(payload, length)) + payload
 
@@ -50,10 +52,10 @@ def frame(payload: bytes, number: int, marker: int) -> bytes:
 def frames(
     descriptor: int, start: int, size: int, markers: Sequence[int] = (), after_number: int = 0
 ) -> Iterator[Frame]:
-    """Walk a segment from the boundary of an entry on. Every byte up to `size` belongs to one of the frames.
+    """Yield the frames of a segment from the entry boundary `start` on. Every byte up to `size` is in one of them.
 
-    `markers` are those that the log has had. Entries behind damage are believed with one of them alone, or with one
-    that two entries in a row have had before. Memory is bounded by the largest sound entry.
+    `markers` are the log's known markers. Entries behind damage are accepted with one of these, or with one that two
+    consecutive entries have had before. Memory is bounded by the largest intact entry.
     """
     known = [marker for marker in markers if marker]
     last, offset, base, chunk = after_number, start, start, b""
@@ -63,14 +65,14 @@ def frames(
             wanted = min(_CHUNK_BYTES, size - offset)
             base, chunk, at = offset, read_at(descriptor, wanted, offset), 0
             if len(chunk) < wanted:
-                size = offset + len(chunk)  # someone cut the file: judge what is left of it
+                size = offset + len(chunk)  # the file was truncated meanwhile: use what is left
         number, marker, head, length = _head_at(chunk, at)
         end = offset + head + length
         payload = None
         if length >= 0 and end <= size:
             payload = _sound_payload(descriptor, offset, head, length, chunk, at)
         if payload is not None and number:
-            # One with a lower number is an old one, where it should not be.
+            # A lower number belongs to an old entry, which must not be here.
             if not _is_believed(descriptor, marker, known, end, size) or number <= last:
                 payload = None
         if payload is None:
@@ -83,7 +85,7 @@ def frames(
 
 
 def _sound_payload(descriptor: int, offset: int, head: int, length: int, chunk: bytes, at: int) -> bytes | None:
-    """Return the payload of the entry at `offset`, whose header stands in `chunk` at `at`; `None` if it is damaged."""
+    """Return the payload of the entry at `offset`, whose header is at `chunk[at]`; `None` if it is damaged."""
     if at + head + length <= len(chunk):
         payload = chunk[at + head : at + head + length]
     elif length <= _CHUNK_BYTES or _holds_in_pieces(descriptor, offset, head, length):
@@ -94,7 +96,9 @@ def _sound_payload(descriptor: int, offset: int, head: int, length: int, chunk: 
 
 
 def _is_believed(descriptor: int, marker: int, known: list[int], end: int, size: int) -> bool:
-    """Return whether an entry with this marker, which ends at `end`, is one of the log's; note a marker found so."""
+    """Return whether an entry with this marker, which ends at `end`, belongs to the log; add a confirmed marker to
+    `known`.
+    """
     if marker in known:
         return True
     if marker and ((end >= size and not known) or marker == _marker_at(descriptor, end, size)):
@@ -104,9 +108,9 @@ def _is_believed(descriptor: int, marker: int, known: list[int], end: int, size:
 
 
 def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
-    """Return the number of the last entry if all from `start` on are sound and numbered without a hole, else 0.
+    """Return the number of the last entry if all from `start` on are intact and numbered without gaps, otherwise 0.
 
-    It says no more than `frames`, and is several times as fast.
+    Several times faster than `frames`.
     """
     last, offset = 0, start
     while offset < size:
@@ -114,7 +118,7 @@ def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
         at, last = _walked(chunk, marker, last)
         if at < 0:
             return 0
-        if not at:  # it is larger than a chunk, or cut short
+        if not at:  # the entry is larger than a chunk, or truncated
             number, found, head, length = _head_at(bytes(chunk[:HEADER_BYTES]), 0)
             is_next = number == last + 1 or not last
             if found != marker or not is_next or length < 0 or offset + head + length > size:
@@ -127,8 +131,9 @@ def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
 
 
 def _walked(chunk: memoryview, marker: int, last: int) -> tuple[int, int]:
-    """Return how many bytes of whole entries a chunk begins with, and the number of the last; -1 and 0 if one of them
-    is unsound or not the next after `last`."""
+    """Return the length of the whole entries at a chunk's beginning, and the last one's number; -1 and 0 if one is
+    damaged or not the successor of `last`.
+    """
     at, available = 0, len(chunk)
     while available - at >= HEADER_BYTES:
         first, second, number, tag, length, checksum = HEADER.unpack_from(chunk, at)
@@ -145,13 +150,15 @@ def _walked(chunk: memoryview, marker: int, last: int) -> tuple[int, int]:
 
 
 def is_torn(descriptor: int, offset: int, size: int) -> bool:
-    """Return whether the entry at `offset` is cut short, as opposed to complete and damaged."""
+    """Return whether the entry at `offset` is truncated, as opposed to complete and damaged."""
     _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - offset), offset), 0)
     return length < 0 or offset + head + length > size
 
 
 def marker_of(descriptor: int, size: int) -> int:
-    """Return the marker that the first two entries of a segment agree on, or its only one has; 0 if there is none."""
+    """Return the marker that a segment's first two entries have in common, or that of its only entry; 0 if there is
+    none.
+    """
     _, marker, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size), 0), 0)
     end = head + length
     if not marker or length < 0 or end > size or not _holds_in_pieces(descriptor, 0, head, length):
@@ -160,13 +167,13 @@ def marker_of(descriptor: int, size: int) -> int:
 
 
 def number_at(descriptor: int, offset: int, markers: Sequence[int]) -> int:
-    """Return the number in the header at an offset; 0 if there is none of this log."""
+    """Return the number in the header at an offset; 0 if there is no header of this log."""
     number, marker, _, _ = _head_at(read_at(descriptor, HEADER_BYTES, offset), 0)
     return number if marker in markers else 0
 
 
 def read_at(descriptor: int, length: int, offset: int) -> bytes:
-    """Read bytes, fewer at the end of the file. Sectors that the disk cannot read are zeros."""
+    """Read bytes, fewer at the end of the file. Unreadable sectors are returned as zeros."""
     try:
         return os.pread(descriptor, length, offset)
     except OSError as error:
@@ -189,9 +196,9 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def _head_at(chunk: bytes, at: int) -> tuple[int, int, int, int]:
-    """Return number and marker (0: it has none), the header's size and the payload's; -1 if the header is cut short.
+    """Return number and marker (0: none), the header's size, and the payload's size (-1: the header is truncated).
 
-    A number of -1 is not a number: the first there is is 1.
+    A number of -1 is invalid: numbers begin at 1.
     """
     if len(chunk) - at < _PLAIN_BYTES:
         return 0, 0, 0, -1
@@ -212,13 +219,13 @@ def _marker_at(descriptor: int, offset: int, size: int) -> int:
 
 
 def _next_sound(descriptor: int, damaged: int, size: int, markers: Sequence[int], last: int) -> int:
-    """Return where the first sound entry behind damage begins; the end if there is none."""
+    """Return the offset of the first intact entry behind damage; `size` if there is none."""
     for offset, header in _headers(descriptor, damaged + 1, size):
         number, marker, head, length = _head_at(header, 0)
         is_ours = marker in markers and number > last and offset + head + length <= size
         if is_ours and _holds_in_pieces(descriptor, offset, head, length):
             return offset
-    # None has a number: as before there were numbers, by the length that the damaged one says.
+    # No numbered entry: for the earlier format, skip the length that the damaged entry states.
     _, _, head, length = _head_at(read_at(descriptor, min(HEADER_BYTES, size - damaged), damaged), 0)
     end = damaged + head + length
     if length < 0 or head != _PLAIN_BYTES or end + _PLAIN_BYTES > size:
@@ -229,7 +236,7 @@ def _next_sound(descriptor: int, damaged: int, size: int, markers: Sequence[int]
 
 
 def _headers(descriptor: int, start: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Find what may be headers of numbered entries, and their offsets."""
+    """Yield possible headers of numbered entries with their offsets."""
     while size - start >= HEADER_BYTES:
         chunk = read_at(descriptor, min(_CHUNK_BYTES, size - start), start)
         at = chunk.find(_MAGIC)
@@ -237,12 +244,12 @@ def _headers(descriptor: int, start: int, size: int) -> Iterator[tuple[int, byte
             yield start + at, chunk[at : at + HEADER_BYTES]
             at = chunk.find(_MAGIC, at + 1)
         if len(chunk) < HEADER_BYTES:
-            return  # someone cut the file
+            return  # the file was truncated
         start += len(chunk) - HEADER_BYTES + 1
 
 
 def _holds(chunk: bytes, at: int, payload: bytes) -> bool:
-    """Return whether the checksum in the last part of a header, at `at`, is the payload's."""
+    """Return whether the checksum at `chunk[at]`, in the last part of a header, matches the payload."""
     length, checksum = _PLAIN.unpack_from(chunk, at)
     if length & _IS_ADLER:
         return bool(checksum == zlib.adler32(payload, length & ~_IS_ADLER))
@@ -250,7 +257,7 @@ def _holds(chunk: bytes, at: int, payload: bytes) -> bool:
 
 
 def _holds_in_pieces(descriptor: int, offset: int, head: int, length: int) -> bool:
-    """Return whether an entry's checksum is its payload's, without reading it whole."""
+    """Return whether an entry's checksum matches its payload, read in pieces."""
     at = offset + head
     plain = read_at(descriptor, _PLAIN_BYTES, at - _PLAIN_BYTES)
     if len(plain) < _PLAIN_BYTES:

@@ -1,9 +1,9 @@
-"""The number of the next entry of a segment log, and of each segment's first, in a file that is mapped into memory.
+"""The number of a segment log's next entry, and of each segment's first, in a memory-mapped file.
 
-With it the log knows what is missing, also if the end of a segment is gone or a whole segment. An append costs one
-store of eight bytes. The kernel keeps it when the process is killed; after a power failure it may be old, and then the
-segments themselves say more. The file has two copies of everything, in sectors of their own. If there is no room
-for it, numbers are kept in memory alone until the next start.
+With it the log detects missing entries even if the end of a segment or a whole segment is gone. An append costs one
+8-byte store. The kernel keeps it if the process is killed; after a power failure it may be outdated, and the segments
+themselves are used. The file has two copies of everything in different sectors. If the disk is full, numbers are kept
+in memory until the next start.
 """
 
 import logging
@@ -26,16 +26,16 @@ _MAGIC: Final = 0x31_534D554E_4B54  # "TKNUMS1"
 _MARKER_BITS: Final = (1 << 62) - 1
 # Words of a page.
 _KIND, _MARKER, _CHECK, _NEXT, _CURSOR, _TABLE = 0, 1, 2, 3, 4, 8
-_ROW_WORDS: Final = 3  # segment + 1, number of its first entry, when it was begun
+_ROW_WORDS: Final = 3  # segment + 1, number of its first entry, time of its beginning
 _ROWS: Final = (_PAGE_WORDS - _TABLE) // _ROW_WORDS
 _NUMBER_BITS: Final = 48
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 
 
 class SegmentNumbers:
-    """The numbers of one log. `is_new`: nothing was known, because the file was not there or both copies are damaged.
+    """The numbers of one log. `is_new`: nothing was known, because the file was missing or both copies are damaged.
 
-    Raises OSError if the file cannot be opened for another reason than a full disk.
+    Raises OSError if the file cannot be opened, except if the disk is full.
     """
 
     def __init__(self, path: Path, make_marker: int = 0) -> None:
@@ -48,7 +48,7 @@ class SegmentNumbers:
         if self.is_new:
             marker = make_marker or int.from_bytes(os.urandom(8), "little") & _MARKER_BITS or 1
             page[_KIND], page[_MARKER], page[_CHECK] = _MAGIC, marker, marker ^ _MARKER_BITS
-        for word in (_NEXT, _CURSOR):  # one that is damaged alone may be sound in the other copy
+        for word in (_NEXT, _CURSOR):  # a single damaged word may be intact in the other copy
             page[word] = next((found[word] for found in pages if _opened(found[word])), 0)
         self.marker = page[_MARKER]
         self.next = _opened(page[_NEXT]) or 1
@@ -57,21 +57,21 @@ class SegmentNumbers:
 
     @property
     def cursor(self) -> int:
-        """Return the number of the first entry that is not released; 0 if that is not known."""
+        """Return the number of the first entry that is not released; 0 if unknown."""
         return _opened(self._words[_CURSOR])
 
     def note_next(self, number: int) -> None:
-        """Write down the number that the next entry has."""
+        """Store the number of the next entry."""
         self.next = number
         self._words[_NEXT] = number | (number * 40503 & 0x3FFF) << _NUMBER_BITS  # as `_sealed`, without its call
 
     def note_cursor(self, number: int) -> None:
-        """Write down the number of the first entry that is not released; 0: not known."""
+        """Store the number of the first entry that is not released; 0: unknown."""
         self._words[_CURSOR] = self._words[_PAGE_WORDS + _CURSOR] = _sealed(number)
         self._words[_PAGE_WORDS + _NEXT] = self._words[_NEXT]
 
     def begin(self, segment: int) -> None:
-        """Write down that the next entry is a segment's first."""
+        """Store that the next entry is a segment's first."""
         row = _TABLE + segment % _ROWS * _ROW_WORDS
         for word in (row, _PAGE_WORDS + row):
             self._words[word] = 0
@@ -81,7 +81,7 @@ class SegmentNumbers:
         self._words[_PAGE_WORDS + _NEXT] = self._words[_NEXT]
 
     def segments(self) -> list[tuple[int, int, int]]:
-        """Return the known segments, ascending: number, first entry's number, and when it was begun."""
+        """Return the known segments, ascending: number, first entry's number, and when it was begun (Unix ns)."""
         found = {}
         for word in range(_TABLE, _TABLE + _ROWS * _ROW_WORDS, _ROW_WORDS):
             for at in (_PAGE_WORDS + word, word):
@@ -91,7 +91,9 @@ class SegmentNumbers:
         return [(segment, *found[segment]) for segment in sorted(found)]
 
     def range_of(self, segment: int) -> tuple[int, int, int, int]:
-        """Return a segment's first number, the first beyond it, and when it was begun and ended; 0: unknown."""
+        """Return a segment's first number, the first after it, and when it was begun and ended (Unix ns);
+        0: unknown.
+        """
         low = high = begun_ns = ended_ns = 0
         for number, first, at_ns in self.segments():
             if number == segment:
@@ -104,10 +106,10 @@ class SegmentNumbers:
         return low, high, begun_ns, ended_ns
 
     def close(self) -> None:
-        """Close the file. Calling it again does nothing."""
+        """Close the file. May be called repeatedly."""
         if self._map is not None:
             self._words[_PAGE_WORDS + _NEXT] = self._words[_NEXT]
-            mapped, self._words = self._words, memoryview(bytearray(self._words)).cast("Q")  # a late reader asks it
+            mapped, self._words = self._words, memoryview(bytearray(self._words)).cast("Q")  # for late readers
             mapped.release()
             self._map.close()
             self._map = None
@@ -136,13 +138,13 @@ class SegmentNumbers:
 
 
 def read_marker(path: Path) -> int:
-    """Return the marker of a log that another process may be writing; 0 if none is known."""
+    """Return the marker of a log that another process may be writing; 0 if unknown."""
     pages = _sound_pages(path)
     return pages[0][_MARKER] if pages else 0
 
 
 def _sound_pages(path: Path) -> list[tuple[int, ...]]:
-    """Return the copies that are sound, the one that is always written first."""
+    """Return the intact copies, the one that is written first at the front."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -164,11 +166,11 @@ def _sound_pages(path: Path) -> list[tuple[int, ...]]:
 
 
 def _sealed(number: int) -> int:
-    """Return a number with a check beside it, as one word."""
+    """Return a number combined with a checksum in one word."""
     return number | (number * 40503 & 0x3FFF) << _NUMBER_BITS
 
 
 def _opened(word: int) -> int:
-    """Return the number in a word; 0 if there is none or the check does not hold."""
+    """Return the number in a word; 0 if it is empty or the checksum is wrong."""
     number = word & _NUMBER_MASK
     return number if word == _sealed(number) else 0

@@ -1,4 +1,4 @@
-"""Looks into a segment log that another process may be writing: reads, takes no lock, changes nothing."""
+"""Reads a segment log that another process may be writing, without locks or changes."""
 
 import os
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from contracts.errors import ConfigurationError
 
 
 class SegmentReader:
-    """A log's directory at one moment. Raises ConfigurationError if it is not there or cannot be read."""
+    """A log's directory at one moment. Raises ConfigurationError if it does not exist or cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.damaged_stretches = 0  # met while reading; the entry being written counts as one
-        self.missing = sum_up(read_losses(directory))  # as its owner has written down
+        self.damaged_stretches = 0  # found while reading; an entry that is being written counts as one
+        self.missing = sum_up(read_losses(directory))  # as recorded by the log's owner
         try:
             if not directory.is_dir():
                 raise ConfigurationError(f"{directory} is not there; name the data directory with --data")
@@ -30,16 +30,16 @@ class SegmentReader:
 
     @property
     def segments(self) -> int:
-        """How many files there are."""
+        """Return the number of segment files."""
         return len(self._sizes)
 
     @property
     def disk_bytes(self) -> int:
-        """Their size together, with what is released and still kept."""
+        """Return their total size, including released segments that are still kept."""
         return sum(self._sizes.values())
 
     def waiting(self) -> Iterator[Entry]:
-        """Yield the entries that are not released, in order. A segment that is released meanwhile is passed over."""
+        """Yield the entries that are not released, in order. Segments that are released meanwhile are skipped."""
         for number, size in self._sizes.items():
             if number < self.cursor.segment:
                 continue

@@ -1,14 +1,14 @@
 """A bounded log on disk: appended by one process, read in order, released when the reader is done.
 
-The gateway's journal and the collector's spool are both this. An entry is a header
-(`backends/segment_log/segment_frames.py`) and
-the payload, appended to a numbered segment file by one write; what has been written survives `kill -9`, and with
-fsync="always" also a power cut. Positions are never reused: every opening begins a new segment. Reading and releasing
-need no free block, so that a full disk can be drained. What the entries mean is their owner's business.
+The gateway's journal and the collector's spool are segment logs. An entry is a header
+(`backends/segment_log/segment_frames.py`) and a payload, appended to a numbered segment file by one write. Written
+entries survive `kill -9`, and with fsync="always" a power failure. Positions are never reused: every opening starts a
+new segment. Reading and releasing need no free disk space, so that a full disk can be drained. The log does not
+interpret payloads.
 
-Entries are numbered without a hole. Damage loses those whose bytes it overlaps; what is missing is known by its
-numbers, also at the end of a segment and of a whole one (`backends/segment_log/segment_numbers.py`), and written down
-(`backends/segment_log/segment_damage.py`).
+Entries are numbered without gaps. Damage loses only the entries whose bytes it overlaps; missing ones are detected by
+their numbers, even at the end of a segment or for a whole segment (`backends/segment_log/segment_numbers.py`), and
+recorded (`backends/segment_log/segment_damage.py`).
 """
 
 import fcntl
@@ -45,15 +45,15 @@ _SUFFIX: Final = ".segment"
 
 
 class LogFull(Exception):
-    """The log's bound, or the disk's, is reached; nothing of the refused append was kept."""
+    """The log's limit or the disk is full; nothing of the refused append was written."""
 
 
 class DiskFull(LogFull):
-    """The disk under the log is full; nothing of the refused append was kept."""
+    """The log's disk is full; nothing of the refused append was written."""
 
 
 class Position(NamedTuple):
-    """A place between entries: the segment's number and a byte offset in it."""
+    """A position between entries: a segment's number and a byte offset in it."""
 
     segment: int
     offset: int
@@ -61,7 +61,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One payload and the places before and after it."""
+    """One payload with the positions before and after it."""
 
     start: Position
     end: Position
@@ -71,9 +71,9 @@ class Entry:
 class SegmentLog:
     """An append-only log in a directory of its own. Methods may be called from several threads of one process.
 
-    `max_bytes` bounds what is appended and not yet released, headers included; on disk stand besides at most the
-    released part of one segment and `retain_bytes` of released segments, which can still be read from `start`. Raises
-    ConfigurationError if the directory cannot be written or another process holds it.
+    `max_bytes` limits what is appended and not yet released, headers included. On disk there are also at most the
+    released part of one segment, and `retain_bytes` of released segments, which can still be read from `start` on.
+    Raises ConfigurationError if the directory cannot be written or another process uses it.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class SegmentLog:
         retain_bytes: int = 0,
         time_of: TimeOf | None = None,
     ) -> None:
-        """`time_of` reads an entry's time, which is asked for only to say of when missing entries are."""
+        """`time_of` returns an entry's time, which is used only to date missing entries."""
         self.directory = directory
         self.max_bytes = max_bytes
-        self.corrupt_entries = 0  # stretches that could not be read, of one entry or of several
+        self.corrupt_entries = 0  # unreadable parts, each of one or more entries
         self.truncated_bytes = 0  # of a torn last entry, cut off when the log was opened
         self._segment_bytes = segment_bytes
         self._fsync = fsync == "always"
@@ -99,7 +99,7 @@ class SegmentLog:
         self._time_of = time_of
         self._counted_upto = Position(0, 0)
         self._looking = threading.Lock()
-        self._looked_at: set[Position] = set()  # damage whose losses are written down
+        self._looked_at: set[Position] = set()  # damage whose losses are recorded
         self._open_files = ExitStack()
         self._is_reserving = False
         try:
@@ -136,13 +136,13 @@ class SegmentLog:
     # --- writing ---
 
     def append(self, payload: bytes) -> Position:
-        """Append one entry and return the place after it. Raises LogFull; see `append_many`."""
+        """Append one entry and return the position after it. Raises LogFull; see `append_many`."""
         return self.append_many((payload,))
 
     def put(self, payload: bytes) -> int:
-        """Append one entry as `append` does, for less; return the number of the segment that it stands in."""
+        """Append one entry like `append`, but faster; return the number of its segment."""
         size = len(payload) + HEADER_BYTES
-        self._take_lock()  # `with` looks up more
+        self._take_lock()  # faster than `with`
         try:
             current, fits = self._current, self._pending + size <= self.max_bytes
             if fits and current.written + size <= self._segment_bytes and current.has_room_for(size):
@@ -161,9 +161,9 @@ class SegmentLog:
         return self.append_many((payload,)).segment
 
     def append_many(self, payloads: Sequence[bytes]) -> Position:
-        """Append entries by one write and return the place after the last; all are kept or none.
+        """Append entries by one write, all or none, and return the position after the last.
 
-        Raises LogFull when they would exceed `max_bytes` or the disk is full, OSError when the disk fails.
+        Raises LogFull if they would exceed `max_bytes` or the disk is full, OSError if the disk fails.
         """
         size = sum(map(len, payloads)) + HEADER_BYTES * len(payloads)
         with self._lock:
@@ -185,9 +185,9 @@ class SegmentLog:
             return self._end
 
     def reserve(self, wanted: int) -> bool:
-        """Make sure that this many bytes, headers included, can be appended even if others fill the disk.
+        """Reserve disk blocks so that `wanted` bytes, headers included, can be appended even if the disk becomes full.
 
-        From the first call on nothing is written but into reserved blocks. Gives False if the disk has no room.
+        From the first call on, entries are written only into reserved blocks. Returns false if the disk has no space.
         """
         with self._lock:
             self._is_reserving = True
@@ -199,7 +199,7 @@ class SegmentLog:
 
     @property
     def reserved_bytes(self) -> int:
-        """How much can be appended even if others fill the disk, as far as it was reserved."""
+        """Return how many bytes can be appended even if the disk becomes full."""
         return self._current.reserved_bytes
 
     def _put(self, block: bytes) -> None:
@@ -209,7 +209,7 @@ class SegmentLog:
         self._current.write(block)
 
     def _paid_with_what_is_released(self, act: Callable[[WhatT], None], what: WhatT) -> None:
-        """Do what needs room on disk, a second time where the first meets a full one and something can be given up."""
+        """Call `act`; if the disk is full and released segments can be deleted, delete them and call it again."""
         try:
             act(what)
         except OSError as error:
@@ -218,7 +218,7 @@ class SegmentLog:
             act(what)
 
     def _rotate(self, wanted: int) -> None:
-        """Go on in a new segment, with the same room reserved; where the disk has none, stay in this one."""
+        """Continue in a new segment with the same reservation; if the disk has no space, stay in the current one."""
         following = self._segment(self._number + 1)
         try:
             following.take_room(max(self._current.reserved_bytes, wanted) if self._is_reserving else 0)
@@ -230,7 +230,7 @@ class SegmentLog:
         self._enter(self._number + 1, following)
 
     def _give_up_released(self) -> bool:
-        """Where everything is released, leave all segments, retained ones too: their blocks may be the disk's last."""
+        """If all entries are released, delete all segments, including retained ones, to free disk space."""
         if self._cursor != self._end or not any(self._sizes_now().values()):
             return False
         if self._current.written:
@@ -246,7 +246,7 @@ class SegmentLog:
         return SegmentFile(self._path(number), is_synced=self._fsync)
 
     def _enter(self, number: int, segment: SegmentFile) -> None:
-        """Leave the segment that was written to, and write to another."""
+        """Close the current segment, and write to another."""
         self._sizes_now()
         self._current.close()
         self._number, self._current = number, segment
@@ -254,7 +254,7 @@ class SegmentLog:
         self._numbers.begin(number)
 
     def _sizes_now(self) -> dict[int, int]:
-        """Return each segment's size in bytes. That of the one being written is noted when someone asks."""
+        """Return each segment's size in bytes, that of the current one updated."""
         self._sizes[self._number] = self._current.written
         return self._sizes
 
@@ -265,10 +265,10 @@ class SegmentLog:
     # --- reading ---
 
     def read(self, after: Position, *, max_entries: int, max_bytes: int, until: Position | None = None) -> list[Entry]:
-        """Read entries in order, beginning at `after`, none of them ending beyond `until`.
+        """Return entries in order from position `after` on, none ending beyond `until`.
 
-        Gives at least one entry where there is one, even if it alone exceeds `max_bytes` of payload. What cannot be
-        read is left out, and what is missing is written down.
+        Returns at least one entry if there is one, even if it alone exceeds `max_bytes` of payload. Unreadable entries
+        are skipped, and missing ones recorded.
         """
         with self._lock:
             limit = self._end
@@ -295,7 +295,7 @@ class SegmentLog:
         bounds: tuple[Position, int, int],
         found: list[Entry],
     ) -> bool:
-        """Read a segment's entries; return whether none of them was one too many."""
+        """Read a segment's entries into `found`; return false if a limit was reached."""
         limit, max_entries, max_bytes = bounds
         try:
             file = open(self._path(number), "rb", buffering=0)
@@ -325,7 +325,7 @@ class SegmentLog:
         return True
 
     def _count_damage(self, place: Position) -> None:
-        if place > self._counted_upto:  # a second reading of the same place is not a second loss
+        if place > self._counted_upto:  # do not count the same damage twice
             self._counted_upto = place
             self.corrupt_entries += 1
 
@@ -333,11 +333,13 @@ class SegmentLog:
 
     @property
     def missing(self) -> Missing:
-        """What damage has taken that was not released yet, also before this opening, as far as it was noticed."""
+        """Return what damage has destroyed before it was released, including earlier openings, as far as it was
+        detected.
+        """
         return self._damage.missing
 
     def look_for_damage(self) -> None:
-        """Read everything that is not released, and write down what is missing of it. Raises OSError."""
+        """Read everything that is not released, and record what is missing. Raises OSError."""
         with self._lock:
             sizes, cursor = dict(self._sizes_now()), self._cursor
             written, following = self._number, self._numbers.next
@@ -353,10 +355,10 @@ class SegmentLog:
                 self._look_at(number, -1, size, beyond)
 
     def _look_at(self, number: int, begin: int = -1, size: int = 0, beyond: int = 0) -> None:
-        """Write down what is missing of a segment, if that was not done for the damage at `begin` before.
+        """Record what is missing of a segment, unless that was done before for the damage at `begin`.
 
-        `size` and `beyond` are of the moment when it was read: `beyond` is the number that the next entry then had, if
-        this segment was the one being written, else 0.
+        `size` and `beyond` are those of the time of reading: `beyond` is the number of the next entry then, if this was
+        the current segment, otherwise 0.
         """
         with self._looking:
             place = Position(number, begin)
@@ -381,7 +383,7 @@ class SegmentLog:
         self._damage.add(losses, path)
 
     def _look_for_lost_segments(self) -> None:
-        """Write down the entries of segments that are not released and whose files are gone, or cut before them."""
+        """Record the unreleased entries of segments whose files are gone or were truncated before these entries."""
         known = self._numbers.segments()
         for (number, first, begun_ns), (_, following, ended_ns) in pairwise(known):
             if number < self._cursor.segment or number >= self._number:
@@ -396,9 +398,9 @@ class SegmentLog:
     # --- releasing ---
 
     def release(self, upto: Position) -> None:
-        """Release the entries before `upto`, for good: the place is on disk before the old segments go.
+        """Release the entries before position `upto`; the position is on disk before old segments are deleted.
 
-        A place before the cursor changes nothing. Raises ValueError for a place beyond the end.
+        A position before the cursor changes nothing. Raises ValueError for a position beyond the end.
         """
         with self._lock:
             if upto <= self._cursor:
@@ -416,7 +418,7 @@ class SegmentLog:
         self._cursor_file.write(_CURSOR.pack(place.segment, place.offset), sync=self._fsync)
 
     def _number_at(self, place: Position) -> int:
-        """Return the number of the entry at a place; 0 if that is not known."""
+        """Return the number of the entry at a position; 0 if unknown."""
         if place == self._end:
             return self._numbers.next
         try:
@@ -438,33 +440,33 @@ class SegmentLog:
 
     @property
     def start(self) -> Position:
-        """The oldest place that can still be read; before `cursor` where segments are retained."""
+        """Return the oldest position that can still be read; before `cursor` if segments are retained."""
         with self._lock:
             return Position(next(iter(self._sizes)), 0)
 
     @property
     def cursor(self) -> Position:
-        """Where the entries begin that are not released."""
+        """Return the position of the first entry that is not released."""
         return self._cursor
 
     @property
     def end(self) -> Position:
-        """The place after the last entry."""
+        """Return the position after the last entry."""
         with self._lock:
             return self._end
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes appended and not released, headers included."""
+        """Return the bytes that are appended and not released, headers included."""
         return self._pending
 
     @property
     def is_full(self) -> bool:
-        """Return whether not even an empty entry fits any more."""
+        """Return whether not even an empty entry fits."""
         return self._pending + HEADER_BYTES > self.max_bytes
 
     def close(self) -> None:
-        """Close the files and let another process open the directory. Calling it again does nothing."""
+        """Close the files and unlock the directory. May be called repeatedly."""
         with self._lock:
             self._open_files.close()
 
@@ -474,7 +476,7 @@ class SegmentLog:
         return segment_path(self.directory, number)
 
     def _written_marker(self) -> int:
-        """Return the marker of the newest segment that says one, for a log whose file of numbers is lost."""
+        """Return the marker of the newest segment that has one, in case the file of numbers is lost."""
         for number, size in reversed(self._sizes.items()):
             with open(self._path(number), "rb", buffering=0) as file:
                 if marker := marker_of(file.fileno(), size):
@@ -482,9 +484,10 @@ class SegmentLog:
         return 0
 
     def _mend_last(self) -> bool:
-        """Cut a torn entry off the last segment: the one that was being written when the process ended.
+        """Truncate a torn entry at the end of the last segment, left by the process that was writing it, and set the
+        number of the next entry.
 
-        Return whether something else than that is missing in it. The number of the next entry is that after the last.
+        Returns whether anything else is missing in it.
         """
         if self._numbers.is_new:
             self._count_on()
@@ -500,13 +503,13 @@ class SegmentLog:
                 if counted:
                     last, is_counted = counted, True
                 if payload is None:
-                    # What was not written whole has no number that counts: its append never returned.
+                    # A torn entry is not missing: its append never returned.
                     is_missing = is_counted and self._numbers.next > last + 1
                     if end == size and not is_missing and is_torn(file.fileno(), begin, size):
                         sound = begin
                     else:
                         is_damaged = True
-            os.ftruncate(file.fileno(), sound)  # also if nothing is torn: it gives back what was reserved
+            os.ftruncate(file.fileno(), sound)  # also if nothing is torn, to release reserved blocks
         if self._numbers.next <= last:
             self._numbers.note_next(last + 1)
         self.truncated_bytes = size - sound
@@ -514,7 +517,7 @@ class SegmentLog:
         return is_damaged or (is_counted and self._numbers.next > last + 1)
 
     def _count_on(self) -> None:
-        """Find the number of the next entry in the segments themselves: the file of numbers is new."""
+        """Determine the number of the next entry from the segments, because the file of numbers is new."""
         last = 0
         for number, size in self._sizes.items():
             with open(self._path(number), "rb", buffering=0) as file:
@@ -528,7 +531,7 @@ class SegmentLog:
         self._numbers.note_next(last + 1)
 
     def _settled(self, place: Position) -> Position:
-        """Move a place at the end of a finished segment, or in a lost one, to the start of the next there is."""
+        """Move a position at the end of a finished segment, or in a lost one, to the start of the next segment."""
         for number, size in self._sizes_now().items():
             if number == place.segment and (place.offset < size or number == self._number):
                 return place
@@ -542,7 +545,7 @@ class SegmentLog:
 
 
 def _not_released(loss: Loss, cursor: Position, number: int) -> Loss | None:
-    """Return what of a loss in the cursor's segment lies behind the cursor; `number` is that of the entry there."""
+    """Return the part of a loss that lies after the cursor; `number` is that of the entry at the cursor."""
     if loss.end <= cursor.offset and loss.end > loss.begin:
         return None
     if not number or loss.first is None or loss.last is None or loss.first >= number:
@@ -566,16 +569,18 @@ def _hold(directory: Path) -> int:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Return where a segment lies."""
+    """Return the path of a segment."""
     return directory / f"{number:012d}{_SUFFIX}"
 
 
 def segment_sizes(directory: Path) -> dict[int, int]:
-    """Return the segments in a directory, ascending, with their sizes in bytes."""
+    """Return the sizes in bytes of a directory's segments by number, ascending."""
     found = sorted(path for path in directory.glob(f"*{_SUFFIX}") if path.stem.isdigit())
     return {int(path.stem): path.stat().st_size for path in found}
 
 
 def decode_cursor(saved: bytes | None) -> Position:
-    """Return the released place. Where none is known it is the beginning: repeated is better than lost."""
+    """Return the stored position; the beginning if there is none, because repeated entries are better than
+    lost ones.
+    """
     return Position(0, 0) if saved is None or len(saved) != _CURSOR.size else Position(*_CURSOR.unpack(saved))

@@ -1,8 +1,8 @@
-"""A small value on disk that is replaced in place: what it needs on disk, it has from the beginning.
+"""A small value in a file that is replaced in place, without needing further disk space.
 
-Two slots take turns. A write goes to the one that does not hold the newest value, so that a write cut short leaves
-the value before it; it needs no free block, so that a full disk does not refuse it. Each slot has a copy behind both,
-written after it: a damaged sector does not bring an older value back. Releases before read the slots without copies.
+Writes alternate between two slots, so that an interrupted write leaves the previous value. Since a write needs no free
+block, it works on a full disk. Each slot has a copy, written after it, so that a damaged sector does not bring an older
+value back. Earlier releases read the slots without the copies.
 """
 
 import errno
@@ -17,14 +17,14 @@ from backends.segment_log.disk_room import DISK_FULL
 from backends.segment_log.segment_frames import read_at
 from contracts.errors import ConfigurationError
 
-SLOT_BYTES: Final = 4096  # a page: what a power cut leaves of one slot says nothing about the other
+SLOT_BYTES: Final = 4096  # a page, so that a power failure during a write cannot affect the other slot
 _SLOTS: Final = 2
 _PAGES: Final = 2 * _SLOTS  # the slots, and their copies in the same order
 _HEADER: Final = struct.Struct("<QII")  # sequence, length of the value, CRC-32 of the three
 
 
 class SlotFile:
-    """One value of at most `MAX_BYTES`, kept in a file of two slots. Raises OSError if it cannot be made."""
+    """One value of at most `MAX_BYTES` in a file of two slots. Raises OSError if the file cannot be created."""
 
     MAX_BYTES: Final = SLOT_BYTES - _HEADER.size
 
@@ -42,7 +42,9 @@ class SlotFile:
 
     @classmethod
     def of_installation(cls, path: Path) -> Self:
-        """Open one in the data directory. Raises ConfigurationError, which says what to do, if it cannot be made."""
+        """Open a slot file in the data directory. Raises ConfigurationError, with what to do, if it cannot
+        be created.
+        """
         try:
             return cls(path)
         except OSError as error:
@@ -53,11 +55,11 @@ class SlotFile:
 
     @property
     def value(self) -> bytes | None:
-        """The value written last; `None` if none was, or none is sound."""
+        """Return the value written last; `None` if there is none or none is intact."""
         return self._value
 
     def write(self, value: bytes, *, sync: bool = False) -> None:
-        """Replace the value. Raises OSError, with the former value kept, and ValueError beyond `MAX_BYTES`."""
+        """Replace the value. Raises OSError, keeping the previous value, or ValueError beyond `MAX_BYTES`."""
         if len(value) > self.MAX_BYTES:
             raise ValueError(f"a value of {len(value)} bytes does not fit in a slot of {self.MAX_BYTES}")
         sequence = self._sequence + 1
@@ -65,7 +67,7 @@ class SlotFile:
         if os.pwrite(self._descriptor, slot, self._next_slot * SLOT_BYTES) != len(slot):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self._has_copies:
-            with suppress(OSError):  # the value is written; it only has no copy
+            with suppress(OSError):  # the value is written, only its copy is missing
                 os.pwrite(self._descriptor, slot, (_SLOTS + self._next_slot) * SLOT_BYTES)
         if sync:
             os.fdatasync(self._descriptor)
@@ -73,15 +75,16 @@ class SlotFile:
         self._next_slot = 1 - self._next_slot
 
     def close(self) -> None:
-        """Close the file. Calling it again does nothing."""
+        """Close the file. May be called repeatedly."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _fill_up(self) -> bool:
-        """Write the file's full length once: a hole would need its block later. Return whether copies have room.
+        """Write the file's full length once, so that later writes need no blocks; return whether there is room for
+        copies.
 
-        A full disk keeps a file of the release before, which has none, from growing, and not from being used.
+        On a full disk, a file of an earlier release, which has no copies, is used without them.
         """
         size = os.fstat(self._descriptor).st_size
         for pages in (_SLOTS, _PAGES):

@@ -1,11 +1,11 @@
-"""Slots in a file that is mapped into memory: values that outlive the process that wrote them, at no system call each.
+"""Values in slots of a memory-mapped file, which survive the process that wrote them without a system call per write.
 
-The kernel keeps what was written when the process is killed. It does not survive a power failure or a reboot: then
-the pages on disk may be of any age, so a table of another boot is opened empty. A value is there once its length is,
-which is one store of eight bytes. One whose checksum does not hold is dropped and counted; so is one that damage has
-made look free, by a mark that stands in another sector. The head stands twice. All blocks are written when the file
-grows, so that a full disk cannot fault a mapped page (on file systems that write in place; copy-on-write ones such as
-btrfs and zfs do not promise that).
+The kernel keeps the pages if the process is killed, but not after a power failure or reboot: pages on disk may then be
+of any age, so a table of another boot is opened empty. A value exists once its length is stored, by one 8-byte store.
+Values with a wrong checksum are dropped and counted, as are those that damage has made look free, which is detected by
+marks in another sector. The head is stored twice. All blocks are written when the file grows, so that a full disk
+cannot cause a page fault error (on file systems that write in place; copy-on-write ones such as btrfs and zfs do not
+guarantee that).
 """
 
 import mmap
@@ -21,7 +21,7 @@ from backends.segment_log.disk_room import reserve_blocks
 
 NO_SLOT: Final = -1
 SLOT_BYTES: Final = 16_384
-# Length of the value (0: free), first number + 1 (0: none), second number, checksum (0: of a release before).
+# Length of the value (0: free), first number + 1 (0: none), second number, checksum (0: written by an earlier release).
 _HEAD_BYTES: Final = 32
 MAX_BYTES: Final = SLOT_BYTES - _HEAD_BYTES
 _NUMBERS_BYTES: Final = _HEAD_BYTES - 8
@@ -29,9 +29,9 @@ _PART_SLOTS: Final = 32
 _PART_BYTES: Final = _PART_SLOTS * SLOT_BYTES
 _SLOT_WORDS: Final = SLOT_BYTES // 8
 _MAGIC: Final = 0x31_53544F4C53_4B54  # "TKSLOTS1"
-_ALIVE_WORD: Final = 1  # of the first slot, which holds no value but says what the file is
+_ALIVE_WORD: Final = 1  # in the first slot, which contains the file's head instead of a value
 _HAS_CHECK: Final = 1 << 32  # in the checksum's word
-# The first slot: the head, the marks of slots in use a sector later, and the head's copy after these.
+# The first slot: the head; a sector later the marks of used slots; then the head's copy.
 _MARKS_AT: Final = 4096
 _FIRST_MARK_AT: Final = _MARKS_AT + 8
 _MARKED_SLOTS: Final = 4088
@@ -46,12 +46,12 @@ _GROW_AGAIN_SECONDS: Final = 1.0
 
 
 def form_of(format: str) -> struct.Struct:
-    """Return what `put` packs a value with: its fields by their format, little-endian and without padding."""
+    """Return the packer for `put`: fields by their struct format, little-endian without padding."""
     return struct.Struct(f"<QQ8x{format}")
 
 
 class KeptValue:
-    """One value found in a table when it was opened, with its two numbers."""
+    """A value that was in a table when it was opened, with its two numbers."""
 
     __slots__ = ("slot", "value", "amount", "count")
 
@@ -73,9 +73,9 @@ class SlotTable:
         self._words: list[memoryview] = []
         self._free: list[int] = []
         self._grow_at = 0.0
-        self.found: list[KeptValue] = []  # what the process before has left, until it is cleared
-        self.damaged = 0  # values that it has left and that cannot be read
-        self.last_alive_ns = 0  # when that process was last known to run
+        self.found: list[KeptValue] = []  # values left by the previous process
+        self.damaged = 0  # values left by it that cannot be read
+        self.last_alive_ns = 0  # when that process last reported to be running
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             self._open()
@@ -86,7 +86,7 @@ class SlotTable:
     def _open(self) -> None:
         parts = os.fstat(self._descriptor).st_size // _PART_BYTES
         if parts:
-            reserve_blocks(self._descriptor, 0, parts * _PART_BYTES)  # of a file that was copied with holes
+            reserve_blocks(self._descriptor, 0, parts * _PART_BYTES)  # in case the file was copied with holes
         for part in range(parts):
             self._map(part)
         if not parts:
@@ -95,7 +95,7 @@ class SlotTable:
         heads = [at for at in (0, _COPY_WORD) if words[at] == _MAGIC and boot and self._boot_at(at * 8) == boot]
         if heads:
             self.last_alive_ns = words[heads[0] + _ALIVE_WORD]
-            # A release before knows no copy: where both differ, it has run since, and did not keep the marks.
+            # If the two differ, an earlier release without copies has run since, and did not update the marks.
             is_marked = words[heads[-1] + _ALIVE_WORD] == self.last_alive_ns
             self._find(is_marked and words[_MARKS_AT // 8] == _MARKS_MAGIC)
         else:
@@ -141,23 +141,22 @@ class SlotTable:
             self.found.append(KeptValue(slot, value, amount - 1 if amount else None, words[first + 2]))
 
     def take(self) -> int:
-        """Return a free slot, for `put`; `NO_SLOT` if the disk has no room for another."""
+        """Return a free slot for `put`; `NO_SLOT` if the disk has no space for another."""
         free = self._free
         if not free and not self._grow():
             return NO_SLOT
         return free.pop()
 
     def put(self, slot: int, amount: int | None, form: struct.Struct, fields: tuple[object, ...]) -> None:
-        """Write a value and its first number into a free slot. `form` packs the fields after the two numbers' words.
-
-        It is `form_of` some format, and no longer than `MAX_BYTES`.
+        """Write a value and its first number into a free slot. `form` (from `form_of`) packs `fields`, at most
+        `MAX_BYTES`.
         """
         part, first = slot // _PART_SLOTS, slot % _PART_SLOTS * _SLOT_WORDS
         mapped, words, start = self._maps[part], self._words[part], first * 8 + _HEAD_BYTES
         form.pack_into(mapped, first * 8 + 8, 0 if amount is None else amount + 1, 0, *fields)
         length = form.size - _NUMBERS_BYTES
         words[first + 3] = zlib.adler32(mapped[start : start + length]) | _HAS_CHECK
-        words[first] = length  # last: from here on the value is there
+        words[first] = length  # last: from here on the value exists
         if slot < _MARKED_SLOTS:
             self._maps[0][_FIRST_MARK_AT + slot] = _MARK
 
@@ -168,25 +167,25 @@ class SlotTable:
         words[first + 2] = count
 
     def clear(self, slot: int) -> None:
-        """Forget a value."""
-        if slot < _MARKED_SLOTS:  # first: killed in between, it has left a value without a mark
+        """Free a slot."""
+        if slot < _MARKED_SLOTS:  # first, so that a process killed in between leaves a value without a mark
             self._maps[0][_FIRST_MARK_AT + slot] = 0
         self._words[slot // _PART_SLOTS][slot % _PART_SLOTS * _SLOT_WORDS] = 0
         self._free.append(slot)
 
     def note_alive(self, now_ns: int) -> None:
-        """Write down that this process still runs."""
+        """Store the time as proof that this process runs."""
         words = self._words[0]
         words[_ALIVE_WORD] = now_ns
         words[_COPY_WORD + _ALIVE_WORD] = now_ns
 
     @property
     def used(self) -> int:
-        """Return how many slots hold a value."""
+        """Return how many slots have a value."""
         return len(self._maps) * _PART_SLOTS - 1 - len(self._free)
 
     def close(self) -> None:
-        """Unmap and close the file. Calling it again does nothing."""
+        """Unmap and close the file. May be called repeatedly."""
         for words in self._words:
             words.release()
         for mapped in self._maps:
@@ -230,7 +229,7 @@ class SlotTable:
 
 
 def _boot_id() -> bytes:
-    """Return what names this boot of the machine; empty if nothing does: no value is then taken for a recent one."""
+    """Return the id of the machine's current boot; empty if unknown, in which case tables are opened empty."""
     try:
         return _BOOT_ID.read_bytes().strip()[:_BOOT_BYTES]
     except OSError:
