@@ -1,4 +1,4 @@
-"""Detached Ed25519 signatures (RFC 8032) of files that an operator brings, such as a price list."""
+"""Verifies detached Ed25519 signatures (RFC 8032) of files that an operator provides, such as a price list."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from contracts.errors import ConfigurationError
 
 
 def check_signature(path: Path, signature: Path | None, public_key: Path) -> None:
-    """Check that the holder of a key signed a file. Raise ConfigurationError if not, or if a file cannot be read."""
+    """Verify that a file was signed with the key. Raises ConfigurationError if not, or if a file cannot be read."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key

@@ -1,4 +1,4 @@
-"""A YAML file as plain data that still knows its lines, so that what is wrong in it can be named with its place."""
+"""A YAML file as plain data with line numbers, so that errors can name file and line."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import yaml
 from contracts.errors import ConfigurationError
 
 _MAX_VALUES: Final = 2_000_000
-# libyaml's parser reads ten times as fast as the one in Python, whose words about what is wrong are the better ones.
+# libyaml's parser is ten times faster than the one in Python, which has better error messages.
 _QUICK: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What the parser's words leave open, by a part of them.
+# Remedies to add to the parser's messages, by a part of them.
 _REMEDIES: Final = {
     "'\\t'": "; indent with spaces, not with tabs",
     "another document": "; a file holds one document: remove the line '---', or write two files",
@@ -22,7 +22,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A document: its content, and the nodes that know where each part stands. `source` names it in messages."""
+    """A document: its content, and the nodes with line numbers. `source` is its name in messages."""
 
     source: str
     content: Any
@@ -30,7 +30,7 @@ class YamlDocument:
 
     @classmethod
     def read(cls, path: Path) -> "YamlDocument":
-        """Read a file. Raises ConfigurationError naming file and line if it cannot be read or is not YAML."""
+        """Read a file. Raises ConfigurationError with file and line if it cannot be read or is not YAML."""
         try:
             text = path.read_text()
         except OSError as error:
@@ -41,7 +41,7 @@ class YamlDocument:
 
     @classmethod
     def parse(cls, text: str, source: str) -> "YamlDocument":
-        """Parse a text. Raises ConfigurationError as `read` does, also for a key that stands twice in a mapping."""
+        """Parse a text. Raises ConfigurationError as `read` does, also for a key that occurs twice in a mapping."""
         try:
             return cls._loaded(text, source, _QUICK)
         except (yaml.YAMLError, ValueError):
@@ -52,7 +52,7 @@ class YamlDocument:
         root = yaml.compose(text, Loader=loader)
         _refuse_endless(source, root)
         _refuse_repeated(source, root)
-        return cls(source, yaml.load(text, Loader=loader), root)  # a safe one: plain data alone
+        return cls(source, yaml.load(text, Loader=loader), root)  # a safe loader, which creates only plain data
 
     @classmethod
     def _explained(cls, text: str, source: str) -> "YamlDocument":
@@ -74,7 +74,7 @@ class YamlDocument:
             raise ConfigurationError(f"{source}, line {line}: {error}; write text in quotes") from error
 
     def line_of(self, place: Iterable[int | str]) -> int:
-        """Return the line (from 1) of a field, or of the nearest thing around it that exists."""
+        """Return the line (from 1) of a field, or of its nearest existing parent."""
         node = self.root
         line = 1 if node is None else node.start_mark.line + 1
         for step in place:
@@ -89,14 +89,14 @@ class YamlDocument:
         return line
 
     def error(self, place: Sequence[int | str], message: str) -> ConfigurationError:
-        """Return an error about a place: file, line, field and what is wrong."""
+        """Return an error about a field: file, line, field and message."""
         field = ".".join(map(str, place))
         where = f"{self.source}, line {self.line_of(place)}"
         return ConfigurationError(f"{where}: {field}: {message}" if field else f"{where}: {message}")
 
 
 def _refuse_endless(source: str, root: yaml.Node | None) -> None:
-    """Refuse aliases that lead back into themselves, or that write out a small file as a huge one."""
+    """Refuse aliases that contain themselves, or that expand a small file to a huge document."""
     sizes: dict[int, int] = {}  # of finished nodes, with all aliases written out
     open_nodes: set[int] = set()
     waiting = [root] if root is not None else []
@@ -125,7 +125,9 @@ def _refuse_endless(source: str, root: yaml.Node | None) -> None:
 
 
 def _line_of_odd_scalar(root: yaml.Node | None) -> int:
-    """Return the line of the first scalar that YAML takes for a date or number, and that is none: 2026-13-45."""
+    """Return the line of the first scalar that YAML reads as a date or number but that is invalid, such as
+    2026-13-45.
+    """
     waiting = [root] if root is not None else []
     visited: set[int] = set()
     while waiting:

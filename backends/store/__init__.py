@@ -1,1 +1,1 @@
-"""The telemetry store: ClickHouse by URL, or its engine embedded in a process of ours."""
+"""The telemetry store: a ClickHouse server, or its engine embedded in a process."""

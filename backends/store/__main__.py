@@ -1,4 +1,4 @@
-"""`python -m backends.store`: run the embedded store until it is told to stop."""
+"""`python -m backends.store`: runs the embedded store until stopped."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from contracts.errors import TollkeeperError
 
 
 def main() -> int:
-    """Run the store; 0 after a stop that was asked for, 2 if it cannot run."""
+    """Run the store; return 0 after a requested stop, 2 if it cannot run."""
     start_logging()
     try:
         require_known_variables()
@@ -36,4 +36,4 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # the engine's threads may outlive a failed start, and its destructors are not ours to wait for
+    os._exit(status)  # the engine's threads may outlive a failed start; do not wait for them

@@ -1,4 +1,4 @@
-"""The address of a store and its user: the embedded one or a ClickHouse server."""
+"""The address and user of a store, which is the embedded one or a ClickHouse server."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,13 +13,13 @@ StoreRole = Literal["writer", "reader", "supervisor"]
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A store's URL, the database within it, and the credentials. Raises ConfigurationError on an unusable URL."""
+    """A store's URL, database and credentials. Raises ConfigurationError if the URL is invalid."""
 
     url: str
     database: str
     user: str
     password: str = field(repr=False)
-    installation: str = ""  # that the store must belong to; empty: not known here, so any
+    installation: str = ""  # id of the installation that the store must belong to; empty: any
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -39,12 +39,12 @@ class StoreAddress:
 
     @property
     def shown_url(self) -> str:
-        """The URL as it may be shown: without credentials."""
+        """Return the URL without credentials."""
         return self.url.rsplit("@", 1)[-1]
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether the store is on this machine, where compressing costs more than sending."""
+        """Return whether the store is on this machine, where compression costs more than it saves."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
     @classmethod
@@ -58,9 +58,10 @@ class StoreAddress:
         user: str | None = None,
         password: str | None = None,
     ) -> "StoreAddress":
-        """Find the credentials: explicit ones win, else the role's user and the secrets file `store_<role>`.
+        """Return the address with credentials: explicit ones, or else the role's user and the secret file
+        `store_<role>`.
 
-        The file is made where it is missing, so that a process may start before the store has: both then read it.
+        The file is created if missing, so that a process may start before the store; both then read it.
         """
         name = user or role
         if not password:  # an empty variable is an unset one

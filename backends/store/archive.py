@@ -1,4 +1,4 @@
-"""A store as files: one per table with rows, in ClickHouse's own format, compressed, each with its digest."""
+"""A store as files: one per table with rows, in ClickHouse's Native format, compressed, each with a checksum."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,26 +17,26 @@ from backends.store.transfer import load_table, read_table, require_empty
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 
-_LEVEL: Final = 1  # the columns' own codecs are undone on the way: most of what can be gained, this gains
+_LEVEL: Final = 1  # data arrives without the columns' codecs, so that even this level saves most
 _PIECE_BYTES: Final = 1 << 20
 _VERSION: Final = f"SELECT max(version) AS version FROM {HISTORY}"
 
 
 class ArchivedTable(msgspec.Struct, frozen=True):
-    """A table's rows and checksum, as `TableDigest` has them, and the columns that were kept, by name and type."""
+    """A table's row count and checksum, as in `TableDigest`, and its columns by name and type."""
 
     rows: int
-    checksum: str  # 16 hexadecimal digits: JSON's numbers do not hold 64 bits everywhere
+    checksum: str  # 16 hexadecimal digits, because JSON numbers may not keep 64 bits
     columns: dict[str, str]
 
     @property
     def digest(self) -> TableDigest:
-        """What the table's digest must be again."""
+        """Return the digest that the restored table must have."""
         return TableDigest(self.rows, int(self.checksum, 16))
 
 
 class ArchivedStore(msgspec.Struct, frozen=True):
-    """What an archive holds: the store at one moment of its time, at a migration's number."""
+    """The contents of an archive: the store's time of the snapshot, its migration number, and its tables."""
 
     at: str
     migration: int
@@ -44,9 +44,9 @@ class ArchivedStore(msgspec.Struct, frozen=True):
 
 
 def write_store(client: StoreClient, turns: StoreTurns, directory: Path, say: Callable[[str], None]) -> ArchivedStore:
-    """Write every table into a directory, as of one moment, while the store is written to; a line each through `say`.
+    """Write a snapshot of every table into a directory while the store is in use; report each table through `say`.
 
-    Raises as `snapshot_of` does, and ConfigurationError where the directory cannot be written.
+    Raises as `snapshot_of` does, and ConfigurationError if the directory cannot be written.
     """
     (row,) = client.query(_VERSION)
     tables: dict[str, ArchivedTable] = {}
@@ -61,9 +61,9 @@ def write_store(client: StoreClient, turns: StoreTurns, directory: Path, say: Ca
 
 
 def load_store(client: StoreClient, directory: Path, archived: ArchivedStore, say: Callable[[str], None]) -> None:
-    """Fill an empty store, migrated as far as the archived one was, and prove each table equal.
+    """Load an archive into an empty store at the same migration, and verify each table's checksum.
 
-    Raises CopyDiffers, and ConfigurationError where the store is not empty or has not the archived tables.
+    Raises CopyDiffers, and ConfigurationError if the store is not empty or lacks an archived table.
     """
     drop_copies(client)
     here = {table.name: table for table in list_tables(client)}

@@ -1,4 +1,6 @@
-"""Views of sums of sums, as queries over the rows that are kept long enough to be held against them."""
+"""Queries of materialized views over views, rewritten to the rows that are kept longest, to compare rollups
+with them.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +9,7 @@ from typing import Final
 
 from backends.store.tables import RollupView, StoreTable
 
-# A view that only adds up: the moment of its source made coarser, keys, and each sum of the source under its own name.
+# A view that only sums: a coarser time bucket, keys, and each sum of the source under its own name.
 _SUMMING: Final = re.compile(
     r"SELECT (?P<when>\w+\(.*\bsource\.bucket\b.*?\)) AS bucket, (\w+, )+(sum\(source\.(\w+)\) AS \4(, )?)+ "
     r"FROM \S+ AS source GROUP BY [\w, ]+"
@@ -16,10 +18,10 @@ _MOMENT: Final = re.compile(r"(?P<before>(WITH .*? AS \w+ )?SELECT )(?P<when>.+?
 
 
 def views_over_bases(views: Iterable[RollupView], tables: Mapping[str, StoreTable]) -> list[RollupView]:
-    """Return the views, those of a rollup that loses its rows sooner than they do as queries over its source.
+    """Return the views, with those whose source expires sooner than their target rewritten to the source's source.
 
-    Hours are filled from minutes, which are kept for seven days: what was an hour of last month is told by its
-    requests. `tables` are the store's, by name. A view that does more than add up is returned as it is.
+    For example, hours are filled from minutes, which are kept for seven days, so an hour of last month can only be
+    computed from requests. `tables` are the store's, by name. Views that do more than sum are returned unchanged.
     """
     views = list(views)
     by_target = {view.target: view for view in views}
@@ -42,7 +44,7 @@ def _ends_sooner(source: StoreTable, target: StoreTable) -> bool:
 
 
 def _joined(summing: str, below: str) -> str | None:
-    """Return the query below with its moments as coarse as those of the one that adds it up; `None` if unknown."""
+    """Return the query `below` with the time buckets of the view that sums it up; `None` if a form is unknown."""
     outer, inner = _SUMMING.fullmatch(summing), _MOMENT.match(below)
     if outer is None or inner is None:
         return None

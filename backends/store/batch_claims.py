@@ -1,8 +1,8 @@
 """Claims of collectors on batches: the first claim in the store wins.
 
-A sender that is not answered sends its batch again, perhaps to another collector. Inserts that hold one batch would be
-known by its id; those that hold several are not. So every collector writes down what it is about to insert, looks who
-has, and leaves out what another claimed before.
+A sender that gets no answer sends its batch again, perhaps to another collector. The store deduplicates inserts of a
+single batch by its id, but not inserts of several batches. So every collector writes claims before an insert, reads all
+claims, and leaves out batches that another collector claimed first.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import pyarrow
 from contracts.recording.ids import bounded_id
 
 TABLE: Final = "batch_claims"
-# The first claim committed wins; of several in one block, which one collector wrote, the first received.
+# The first committed claim wins; within one block, which is of one collector, the first received.
 WINNERS: Final = (
     "SELECT batch_id, argMin(received_at_ns, (_block_number, received_at_ns)) AS first_received_at_ns FROM batch_claims"
 )
@@ -22,29 +22,31 @@ _ENGINE: Final = "SELECT engine FROM system.tables WHERE database = currentDatab
 
 
 class ClaimStore(Protocol):
-    """The part of the store's client that claims need."""
+    """The methods of the store's client that claims need."""
 
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
-        """Insert rows; raises what StoreClient does."""
+        """Insert rows. Raises what StoreClient does."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Return a query's rows; raises what StoreClient does."""
+        """Return a query's rows. Raises what StoreClient does."""
 
 
 class BatchClaims:
-    """Claims batches in one store. Every method raises what the store's client does."""
+    """Claims batches in one store. Every method raises what StoreClient does."""
 
     def __init__(self, store: ClaimStore) -> None:
         self._store = store
 
     def are_ordered(self) -> bool:
-        """Return whether the store orders claims: a replicated table numbers its blocks before they are committed."""
+        """Return whether the store orders claims; false for replicated tables, which number blocks before
+        the commit.
+        """
         return [row["engine"] for row in self._store.query(_ENGINE, {"name": TABLE})] == ["MergeTree"]
 
     def claim(self, received_at_ns: Mapping[str, int]) -> set[str]:
-        """Claim batches, by id and when they were received here (Unix nanoseconds); return the ids that are ours.
+        """Claim batches, given by id with the time of receipt (Unix ns); return the ids that this collector has won.
 
-        A batch that is ours once is so for as long as claims are kept, however often this is repeated.
+        A batch that was won stays so as long as claims are kept, however often this is repeated.
         """
         if not received_at_ns:
             return set()
@@ -55,7 +57,7 @@ class BatchClaims:
                 "received_at_ns": pyarrow.array(list(received_at_ns.values()), pyarrow.uint64()),
             }
         )
-        # Claims have no window of tokens: one that is repeated is one more row, and changes nothing.
+        # Claims are not deduplicated: a repeated one is a further row without effect.
         self._store.insert_arrow(TABLE, data, deduplication_token="claim")
         rows = self._store.query(_LOOK, {"ids": list(names.values())})
         first = {str(row["batch_id"]): row["first_received_at_ns"] for row in rows}

@@ -1,4 +1,4 @@
-"""The one client of the store, over ClickHouse's HTTP protocol: the embedded store and a server are the same to it."""
+"""The client of the store over ClickHouse's HTTP protocol, for the embedded store and for servers."""
 
 import json
 import logging
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-# Both warn before the library raises what this module translates: the one without saying of what, the other of whole
-# URLs, once for every try.
+# Both log warnings before the library raises an error, which this module translates: one without details, the other
+# with whole URLs at every try.
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 60
-# A store that accepts connections and answers nothing is away, however long a query may take.
+# A store that accepts connections without answering counts as unreachable after this time.
 _FIRST_ANSWER_SECONDS: Final = 10
 _PIECE_BYTES: Final = 1 << 20
-_LEFT_TO_MERGES: Final = "word_in_end_user"  # the index for the search (migration 0024): an insert would wait for it
+_LEFT_TO_MERGES: Final = "word_in_end_user"  # search index (migration 0024) whose build would delay inserts
 
-# ClickHouse's error numbers (src/Common/ErrorCodes.cpp) that decide what a caller should do.
+# ClickHouse's error codes (src/Common/ErrorCodes.cpp) by what the caller should do.
 _MIGRATE: Final = {60: "a table is missing", 81: "the database is missing", 16: "a column is missing"}
 _CREDENTIALS: Final = frozenset({192, 193, 194, 516})
 _FORBIDDEN: Final = frozenset({497, 164})
@@ -49,39 +49,39 @@ _LATER: Final = {
     203: "the server is shutting down",
     236: "the query was aborted",
 }
-# The server's own files, memory, threads, network, replicas or object store failed, as on a disk that fills up under
-# it. No statement and no row is at fault: data refused for one of these would be lost for nothing.
+# Failures of the server's files, memory, threads, network, replicas or object store, such as a full disk. The statement
+# and rows are not at fault, so the data must not be set aside as refused.
 _SERVER_FAILED: Final = frozenset(
     {74, 75, 76, 77, 84, 87, 88, 95, 96, 107, 172, 173, 204, 209, 210, 214, 225, 244, 254, 285, 286, 294, 319, 400}
     | {411, 425, 439, 499, 586, 641, 733, 734, 777, 778, 999, 1000, 1001}
 )
 
-# Else the server writes every answer to a file before it sends it. If its disk is full it then sends nothing at all,
-# with status 200. An error in the middle of an answer is recognised by its tag.
+# Otherwise the server buffers every answer in a file, and on a full disk sends an empty one with status 200. An error
+# in the middle of an answer is recognised by its tag.
 _UNBUFFERED: Final = {"wait_end_of_query": "0"}
-# On a cluster a table that is joined, or looked up in, is on all shards: each is sent what it needs of it, which the
-# server refuses by default. And what is inserted is there when the statement ends, not some time later.
+# On a cluster, joins and IN read tables of all shards, which the server refuses by default; and inserted rows are
+# visible when the statement ends instead of later.
 _OVER_SHARDS: Final = {"distributed_product_mode": "global", "distributed_foreground_insert": 1}
 STORE_DISK_FULL: Final = "store_disk_full"
 _NO_SPACE: Final = 243
-_NO_SPACE_TEXT: Final = "No space left on device"  # in errors of files, whose number does not tell it from others
+_NO_SPACE_TEXT: Final = "No space left on device"  # in file errors, whose code does not identify it
 
 Row = dict[str, object]
 
 
 class StoreClient:
-    """Asks and fills one database of a store. Connects at first use; for one thread at a time.
+    """Queries and inserts into one database of a store. Connects at first use; for one thread at a time.
 
-    Every method raises StoreUnavailable where the store cannot be reached or asks to try later (the next call connects
-    again), ConfigurationError where it must be migrated or refuses the credentials, ForeignStore where it belongs to
-    another installation than the address, and StoreRefused where the statement itself is at fault.
+    Every method raises StoreUnavailable if the store is unreachable or asks to retry later (the next call connects
+    again), ConfigurationError if it must be migrated or refuses the credentials, ForeignStore if it belongs to another
+    installation than the address, and StoreRefused if the statement is at fault.
     """
 
     def __init__(self, address: StoreAddress, *, answer_seconds: int = _ANSWER_SECONDS) -> None:
         self.address = address
         self._answer_seconds = answer_seconds
-        # A pool of our own, because closing it must close no other client's; and without urllib3's retries, whose
-        # warnings would log whole URLs with their parameters.
+        # A pool of its own, so that closing it affects no other client; without urllib3's retries, whose warnings would
+        # log whole URLs with their parameters.
         self._pool = get_pool_manager(maxsize=4, retries=0)
         self._client: Client | None = None
 
@@ -92,7 +92,7 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Return the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
+        """Return the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is a bound parameter."""
         try:
             result = self._connected().query(
                 sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **_OVER_SHARDS, **(settings or {})}
@@ -108,9 +108,9 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> dict[str, Sequence[object]]:
-        """Return the result of a SELECT by column: thousands of rows, as dicts, take longer than to find them.
+        """Return the result of a SELECT by column, which is faster than dicts for thousands of rows.
 
-        Without rows it has no columns either: the native format sends nothing then.
+        Without rows there are no columns either, because the native format then sends nothing.
         """
         try:
             result = self._connected().query(
@@ -127,12 +127,12 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Return the result of a SELECT as a data frame, with its columns also where it has no rows."""
+        """Return the result of a SELECT as a data frame, with its columns even if there are no rows."""
         bound, chosen = dict(parameters or {}), {**_UNBUFFERED, **_OVER_SHARDS, **(settings or {})}
         try:
             client = self._connected()
             frame = client.query_df(sql, parameters=bound, settings=chosen)
-            if len(frame.columns) == 0:  # the native format, which the library reads, sends nothing for no rows
+            if len(frame.columns) == 0:  # the native format sends nothing if there are no rows
                 named = client.raw_query(sql, parameters=bound, settings=chosen, fmt="JSONCompactEachRowWithNames")
                 frame = frame.reindex(columns=json.loads(named.splitlines()[0]))
             return frame
@@ -146,7 +146,7 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> object:
-        """Run a statement that gives no rows, or one value."""
+        """Run a statement that returns no rows, or a single value."""
         try:
             return self._connected().command(
                 sql, parameters=dict(parameters or {}), settings={**_OVER_SHARDS, **(settings or {})}
@@ -155,9 +155,9 @@ class StoreClient:
             raise self._translated(error, "a command") from error
 
     def insert_arrow(self, table: str, data: "pyarrow.Table", *, deduplication_token: str) -> None:
-        """Insert a batch, exactly once per table and token, in the table and everything derived from it.
+        """Insert a batch exactly once per table and token, in the table and its rollups.
 
-        Safe to repeat after any failure: the store drops what it has and completes what it had begun.
+        May be repeated after any failure: the store skips what it has and completes what it had begun.
         """
         settings = {
             "insert_deduplication_token": deduplication_token,
@@ -165,13 +165,13 @@ class StoreClient:
             "insert_deduplicate": 1,
             "async_insert": 0,  # asynchronous inserts lose the token
             "distributed_foreground_insert": 1,  # on a cluster: acknowledged when the shards have it
-            "max_threads": 1,  # a batch is one block, also when it is repeated; and small batches cost half the CPU
+            "max_threads": 1,  # a batch is one block, also when repeated; and small batches need half the CPU time
             "exclude_materialize_skip_indexes_on_insert": _LEFT_TO_MERGES,
             "max_partitions_per_insert_block": 500,  # one late batch may touch each day of the 400 that are kept
         }
         try:
             client = self._connected()
-            # As a stream: of Arrow's file format the server keeps the whole body beside what it makes of it.
+            # Arrow's stream format: with the file format the server would keep the whole body in memory.
             body = _as_stream(data, None if self.address.is_loopback else "lz4")
             client.raw_insert(table, data.column_names, cast(bytes, body), settings=settings, fmt="ArrowStream")
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
@@ -185,9 +185,9 @@ class StoreClient:
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> Iterator[bytes]:
-        """Yield the result of a SELECT in pieces of its bytes, in one of ClickHouse's formats, as it comes.
+        """Yield the bytes of a SELECT's result in a ClickHouse format, in pieces as they arrive.
 
-        A failure half-way may end the bytes early without an error: the one that needs them whole compares a digest.
+        A failure half-way may end the bytes early without an error, so callers must compare a checksum.
         """
         try:
             source = cast(
@@ -211,7 +211,7 @@ class StoreClient:
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> None:
-        """Insert what `stream` gave. Not to be repeated where it fails: part of it may be stored."""
+        """Insert bytes of `stream`. Must not be repeated after a failure, because a part may have been stored."""
         try:
             self._connected().raw_insert(
                 table, list(columns), (piece for piece in pieces), settings=dict(settings or {}), fmt=form
@@ -220,23 +220,23 @@ class StoreClient:
             raise self._translated(error, f"an insert into {table}") from error
 
     def ping(self) -> bool:
-        """Return whether the store answers and is not another installation's; never raises."""
+        """Return whether the store answers and belongs to this installation; never raises."""
         try:
             return bool(self._connected().ping())
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError, TollkeeperError):
             return False
 
     def require_own(self) -> None:
-        """Raise ForeignStore if the store answers and belongs to another installation: to be called at a start."""
+        """Raise ForeignStore if the store answers and belongs to another installation. Called at a process's start."""
         try:
             self.query("SELECT 1")
         except ForeignStore:
             raise
         except TollkeeperError:
-            return  # whoever uses it says so
+            return  # reported by later calls
 
     def close(self) -> None:
-        """Close the connections; the next call would open new ones."""
+        """Close the connections. A further call opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -268,14 +268,14 @@ class StoreClient:
         return self._client
 
     def _require_owner(self) -> None:
-        """Raise ForeignStore if the store that was just connected is another installation's."""
+        """Raise ForeignStore if the store that was just connected to belongs to another installation."""
         where = f"the store at {self.address.shown_url}, database {self.address.database!r},"
         try:
-            # As the store's user, whatever a subclass allows its viewer to ask.
+            # As the store's user, even if a subclass restricts queries.
             rows = StoreClient.query(self, *owner_question(self.address.database))
             require_owner(owner_in(rows), self.address.installation, where)
         except TollkeeperError:
-            self.close()  # asked again at the next call: it may be another server then
+            self.close()  # checked again at the next call, which may reach another server
             raise
 
     def _translated(self, error: Exception, what: str) -> TollkeeperError:
@@ -310,7 +310,7 @@ class StoreClient:
             return StoreRefused(
                 f"{where} forbids {what} to user {self.address.user!r} (code {code}, {name})", code="store_forbidden"
             )
-        # The server's own text may quote values; it stays in the cause.
+        # The server's message may quote values, so it is only in the cause.
         return StoreRefused(f"{where} refused {what} (code {code}, {name})")
 
 
@@ -319,5 +319,5 @@ def _as_stream(data: "pyarrow.Table", compression: str | None) -> "pyarrow.Buffe
 
     sink = BufferOutputStream()
     with ipc.new_stream(sink, data.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
-        writer.write_table(data.combine_chunks())  # one block: its token is that of its place among several
+        writer.write_table(data.combine_chunks())  # as one block, because tokens of several depend on their order
     return sink.getvalue()

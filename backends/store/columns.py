@@ -1,7 +1,7 @@
-"""Records to columns: how each kind of column is written in ClickHouse and in Arrow, and the batch of a table.
+"""Converts records to Arrow columns, with each column kind's types in ClickHouse and in Arrow.
 
-Column by column, because that is how both sides keep them: a record is taken apart by one copy of its fields, a column
-that says the same in every row is written once, and 200-gap requests go through at the speed of a copy.
+Works column by column, because both sides store columns: a record's fields are copied at once, and a column with one
+value in all rows is written once, so that requests with 200 inter-token gaps are converted at copying speed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Builder = Callable[[Values], pyarrow.Array]
 
 @dataclass(frozen=True, slots=True)
 class StoreType:
-    """What a column kind is in ClickHouse (as `system.columns` spells it) and in Arrow, and how values become it."""
+    """A column kind's type in ClickHouse (as in `system.columns`) and in Arrow, and the conversion of values."""
 
     clickhouse: str
     arrow: pyarrow.DataType
@@ -40,7 +40,7 @@ def _plain(clickhouse: str, arrow: pyarrow.DataType) -> StoreType:
 
 
 def _is_one_value(values: Values) -> bool:
-    """Return whether all rows have the same object: defaults, and what a decoder keeps one of."""
+    """Return whether all rows have the same object, such as a default or an interned value."""
     return len(values) > 1 and values[0] is values[-1] and values.count(values[0]) == len(values)
 
 
@@ -49,7 +49,7 @@ def _offsets(values: Values) -> Any:
 
 
 def _lists(clickhouse: str, arrow: pyarrow.DataType, build_items: Builder) -> StoreType:
-    """An array per row: flattened once, instead of one conversion per row."""
+    """Return the type of an array per row, whose items are converted together."""
     of = pyarrow.list_(arrow)
 
     def build(values: Values) -> pyarrow.Array:
@@ -67,7 +67,7 @@ def _numbers(clickhouse: str, arrow: pyarrow.DataType, dtype: str) -> StoreType:
 
 
 def _build_packed(values: Values) -> pyarrow.Array:
-    """Lists that came packed: one join, and no number becomes a Python integer."""
+    """Build arrays from packed numbers by one join, without Python integers."""
     lengths = numpy.fromiter(map(len, values), dtype="int64", count=len(values))
     if (lengths % _UINT32_BYTES).any():
         raise ValueError("the packed numbers end in the middle of one")
@@ -78,7 +78,7 @@ def _build_packed(values: Values) -> pyarrow.Array:
 
 
 def _build_labels(values: Values) -> pyarrow.Array:
-    """A map per row. Rows that share one, as a request's spans share their resource, get copies of it."""
+    """Build a map per row. If all rows share one map, as a request's spans share their resource, it is copied."""
     if len(values) > 1 and all(value is values[0] for value in values):
         return _build_labels(values[:1]).take(pyarrow.array(numpy.zeros(len(values), dtype="int32")))
     keys = pyarrow.array(list(chain.from_iterable(values)), pyarrow.string())
@@ -87,7 +87,7 @@ def _build_labels(values: Values) -> pyarrow.Array:
 
 
 def _build_usd(values: Values) -> pyarrow.Array:
-    """Integer pico-USD to Decimal(18, 12): the same integer, widened to 128 bits by hand."""
+    """Convert integer pico-USD to Decimal(18, 12): the same integer, extended to 128 bits."""
     narrow = pyarrow.array(values, pyarrow.int64())
     filled = narrow.fill_null(0).to_numpy(zero_copy_only=False)
     if len(filled) and max(int(filled.max()), -int(filled.min())) > MAX_PICO_USD:
@@ -106,7 +106,7 @@ def _build_times(values: Values) -> pyarrow.Array:
 _UUID: Final = pyarrow.binary(16)
 _PACKED: Final = pyarrow.list_(pyarrow.uint32())
 _UINT32_BYTES: Final = 4
-_TRANSPOSED_TOGETHER: Final = 128  # rows; their fields stay in a core's own cache
+_TRANSPOSED_TOGETHER: Final = 128  # rows whose fields fit a CPU core's cache
 _USD: Final = pyarrow.decimal128(18, 12)
 _TIME: Final = pyarrow.timestamp("ns", tz="UTC")
 _LABELS: Final = pyarrow.map_(pyarrow.string(), pyarrow.string())
@@ -150,9 +150,9 @@ STORE_TYPES: Final[dict[ColumnKind, StoreType]] = {
 
 
 def arrow_batch(table: Table[Any], records: Sequence[Any]) -> pyarrow.Table:
-    """Turn records of one kind into the batch that `StoreClient.insert_arrow` takes.
+    """Return the batch for `StoreClient.insert_arrow` from records of one kind.
 
-    Raises InvalidRecord, naming the column, where a value does not fit it.
+    Raises InvalidRecord with the column whose value does not fit.
     """
     values = _taken_apart(table, records)
     columns: dict[str, pyarrow.Array] = {}
@@ -165,7 +165,7 @@ def arrow_batch(table: Table[Any], records: Sequence[Any]) -> pyarrow.Table:
 
 
 def _taken_apart(table: Table[Any], records: Sequence[Any]) -> Mapping[str, Values]:
-    """Return every column's values by its path: a struct's fields are copied out together, not asked for one by one."""
+    """Return every column's values by its path; a struct's fields are copied together."""
     if not records:
         return {column.path: () for column in table.columns}
     values = _fields_of(records, records[0].__struct_fields__)
@@ -181,7 +181,7 @@ def _taken_apart(table: Table[Any], records: Sequence[Any]) -> Mapping[str, Valu
 
 
 def _parts_taken_apart(values: Values, defaults: Mapping[str, Any]) -> dict[str, Values]:
-    """Do the same with one part of all records, which some may not have."""
+    """Return the columns of one part of all records, which some records may lack."""
     some = next((value for value in values if value is not None), None)
     if some is None:
         return {field: (absent,) * len(values) for field, absent in defaults.items()}
@@ -190,7 +190,7 @@ def _parts_taken_apart(values: Values, defaults: Mapping[str, Any]) -> dict[str,
 
 
 def _fields_of(structs: Sequence[Any], names: Sequence[str], nothing: tuple[Any, ...] = ()) -> dict[str, Values]:
-    """Transpose structs, some at a time: all at once, each value would be fetched from memory again."""
+    """Transpose structs in chunks that fit a CPU's cache."""
     columns: list[list[Any]] = [[] for _ in names]
     for start in range(0, len(structs), _TRANSPOSED_TOGETHER):
         some = structs[start : start + _TRANSPOSED_TOGETHER]

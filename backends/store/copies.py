@@ -1,6 +1,6 @@
-"""Tables beside a store's own that a backup, a move or a repair makes for a while; on a cluster on all of its nodes.
+"""Temporary tables that a backup, move or repair creates; on a cluster, on all of its nodes.
 
-What the nodes of a cluster do is one statement each (`ON CLUSTER`), which returns once all of them have done it.
+On a cluster each operation is one statement (`ON CLUSTER`), which returns once all nodes have executed it.
 """
 
 import re
@@ -13,16 +13,16 @@ _COPIES: Final = (
     "SELECT name FROM system.tables WHERE database = currentDatabase() AND startsWith(name, {prefix:String})"
 )
 _PARTITIONS: Final = "SELECT DISTINCT _partition_id AS id FROM {name:Identifier} ORDER BY id"
-# What the server writes down of a replicated table: its path in Keeper and its replica, before its own arguments.
+# The definition of a replicated table: its path in Keeper and its replica precede the engine's own arguments.
 _REPLICATED: Final = re.compile(r"^Replicated(\w*MergeTree)(?:\('[^']*', '[^']*'(?:, ([^)]*))?\))?(.*)$", re.DOTALL)
 _TTL: Final = re.compile(r" TTL .*?(?= SETTINGS |$)", re.DOTALL)
 _OF_A_SHARD: Final = "_local"
 
 
 def clone_table(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Make a clone that shares its files with the table. On a cluster every node clones what it has.
+    """Create a clone that shares its files with the table. On a cluster every node clones its own rows.
 
-    There, each node is first brought to where its shard is, so that it makes no difference which of a shard is asked.
+    There, each replica is synchronised first, so that it makes no difference which replica of a shard answers.
     """
     if table.shards is None:
         client.command(f"CREATE TABLE {quoted(copy)} CLONE AS {quoted(table.name)}")
@@ -37,7 +37,7 @@ def clone_table(client: StoreClient, table: StoreTable, copy: str) -> None:
 
 
 def make_beside(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Make an empty table of the same columns and partitions, whose parts `attach` takes in; an old one goes first."""
+    """Create an empty table with the same columns and partitions, for `attach`; drops an old one first."""
     drop_copy(client, table, copy)
     if table.shards is None:
         client.command(f"CREATE TABLE {quoted(copy)} AS {quoted(table.name)}")
@@ -49,7 +49,7 @@ def make_beside(client: StoreClient, table: StoreTable, copy: str) -> None:
 
 
 def attach(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Accept the parts of a table made by `make_beside`, seen by no view; that one stays as it is."""
+    """Attach the parts of a table made by `make_beside`, unseen by views. That table is not changed."""
     sync_replicas(client, table, copy)
     source = quoted(copy if table.shards is None else copy + _OF_A_SHARD)
     for row in client.query(_PARTITIONS, {"name": copy}):
@@ -58,9 +58,9 @@ def attach(client: StoreClient, table: StoreTable, copy: str) -> None:
 
 
 def sync_replicas(client: StoreClient, table: StoreTable, copy: str = "") -> None:
-    """Wait until every replica of every shard has what its shard has; nothing to do on one server.
+    """Wait until every replica has the data of its shard; does nothing on a single server.
 
-    With `copy`, of the copy. Raises StoreUnavailable or StoreRefused if a replica is away.
+    With `copy`, for that table. Raises StoreUnavailable or StoreRefused if a replica is unreachable.
     """
     if table.shards is not None:
         local = copy + _OF_A_SHARD if copy else table.shards.local
@@ -68,13 +68,13 @@ def sync_replicas(client: StoreClient, table: StoreTable, copy: str = "") -> Non
 
 
 def keep_expired(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Let a copy keep what expires meanwhile, as it is compared with what was copied; those of a cluster do anyway."""
+    """Remove a copy's TTL, so that rows which expire meanwhile are still compared. Copies on a cluster have none."""
     if table.ttl and table.shards is None:
         client.command("ALTER TABLE {copy:Identifier} REMOVE TTL", {"copy": copy})
 
 
 def drop_copy(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Drop one copy of a table, if it is there."""
+    """Drop one copy of a table if it exists."""
     if table.shards is None:
         client.command(f"DROP TABLE IF EXISTS {quoted(copy)} SYNC")
         return
@@ -83,7 +83,7 @@ def drop_copy(client: StoreClient, table: StoreTable, copy: str) -> None:
 
 
 def drop_copies(client: StoreClient) -> None:
-    """Drop every table that a snapshot or a copy has made."""
+    """Drop all temporary tables of snapshots and copies."""
     names = [str(row["name"]) for row in client.query(_COPIES, {"prefix": COPY_PREFIX})]
     if not names:
         return
@@ -104,7 +104,9 @@ def _make_over_shards(client: StoreClient, table: StoreTable, copy: str) -> None
 
 
 def _engine(table: StoreTable, *, is_replicated: bool) -> str:
-    """Return a table's engine with its keys, without what expires, and with no replica's path: the server chooses."""
+    """Return a table's engine clause with its keys, without TTL and without the replica's path, which the server
+    chooses.
+    """
     engine = _TTL.sub("", table.definition)
     found = _REPLICATED.match(engine)
     if found is None:

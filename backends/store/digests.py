@@ -1,4 +1,4 @@
-"""A table's content digest in two numbers, independent of parts, order and merges."""
+"""A table's row count and checksum, independent of parts, order and merges."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class TableDigest:
 def digest_of(
     client: StoreClient, table: StoreTable, rows: str = "", parameters: Mapping[str, object] | None = None
 ) -> TableDigest:
-    """Digest a table's rows, or those that `rows` names in the words of `rows_of`.
+    """Return the digest of a table's rows, or of `rows` (SQL as from `rows_of`).
 
-    A row is hashed as its bytes in RowBinary, which tells every two values apart, NULL and 0 too. Of an aggregate's
-    state what it stands for is hashed: the bytes of equal states depend on the order of merges.
+    A row is hashed as RowBinary, which differs for any two values, including NULL and 0. For aggregate states the final
+    value is hashed, because the bytes of equal states depend on the order of merges.
     """
     hashed = ", ".join(
         f"toString(finalizeAggregation(`{name}`))" if kind.startswith("AggregateFunction") else f"`{name}`"

@@ -1,8 +1,9 @@
-"""The embedded store: ClickHouse's engine from the `chdb` wheel, made to listen like a server, in its own process.
+"""The embedded store: ClickHouse's engine from the `chdb` wheel, made to listen like a server, in a process of its own.
 
-The wheel's own interfaces keep the engine to one process. Its private binding `_chdb.query` runs clickhouse-local,
-which since ClickHouse 26 can listen (`SYSTEM START LISTEN`); the statement that follows reads a named pipe, and so
-holds the engine open until the pipe is closed. The binding is probed at start, because nothing promises it.
+The wheel's public interfaces keep the engine within one process. Its private binding `_chdb.query` runs
+clickhouse-local, which since ClickHouse 26 can listen (`SYSTEM START LISTEN`). The next statement reads a named pipe
+and so keeps the engine running until the pipe is closed. The binding is checked at the start, because it is not a
+public interface.
 """
 
 import errno
@@ -31,14 +32,16 @@ _log = logging.getLogger(__name__)
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _START_SECONDS: Final = 60.0  # a large store loads its parts first
 _STOP_SECONDS: Final = 20.0
-_POLL_SECONDS: Final = 2.0  # at whether the engine still runs, and at the disk; a stop is heard at once
-_GIVE_BACK_SECONDS: Final = 60.0  # between looks at which pages of the engine's file are in memory for nothing
+_POLL_SECONDS: Final = 2.0  # between checks of the engine and the disk; a stop takes effect at once
+_GIVE_BACK_SECONDS: Final = 60.0  # between releases of unused pages of the engine's file
 _START_POLL_SECONDS: Final = 0.002
 _REMEDY: Final = "install chdb as in constraints/base.txt, or set TOLLKEEPER_STORE_URL to a ClickHouse server"
 
 
 class EmbeddedStore:
-    """One engine on one directory. It can run once per process: the engine's globals do not survive a second start."""
+    """One engine on one directory. Can run once per process, because the engine's globals do not survive a second
+    start.
+    """
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
@@ -51,12 +54,12 @@ class EmbeddedStore:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Blocks; must be called from the main thread.
 
-        Raises ConfigurationError if the engine is missing or cannot listen, where a port or the directory is in use,
-        and where the directory cannot be written.
+        Raises ConfigurationError if the engine is missing or cannot listen, a port or the directory is in use, or the
+        directory cannot be written.
         """
-        # The engine replaces signal handlers and holds the main thread's interpreter in C++: so the signals are
-        # blocked in every thread, and a thread of its own waits for them. `sigtimedwait` would not do: CPython 3.11
-        # returns uninitialised memory from it, not None, if SIGCONT interrupts it after its time is over.
+        # The engine replaces signal handlers and blocks the main thread in C++, so signals are blocked in every thread,
+        # and one thread waits for them. `sigtimedwait` cannot be used: in CPython 3.11 it returns uninitialised memory
+        # instead of None if SIGCONT interrupts it after its timeout.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         threading.Thread(target=self._wait_for_stop_signal, name="stop-signal", daemon=True).start()
         self._prepare()
@@ -125,7 +128,7 @@ class EmbeddedStore:
 
     def _run_engine(self, binding: Any) -> None:
         pipe = str(self._pipe).replace("\\", "\\\\").replace("'", "\\'")
-        # INFILE is read by the engine's client side: a user who may read files through SQL is not needed.
+        # INFILE is read by the engine's client part, so no SQL user needs permission to read files.
         script = (
             "SYSTEM START LISTEN HTTP; SYSTEM START LISTEN TCP; "
             f"INSERT INTO FUNCTION null('line String') FROM INFILE '{pipe}' FORMAT LineAsString"
@@ -133,13 +136,13 @@ class EmbeddedStore:
         try:
             result = binding.query(script, "TabSeparated", path=str(self._directory))
             self._failure = result.error_message() if result.has_error() else ""
-        except Exception as error:  # the engine's edge: C++ exceptions arrive as several Python types
+        except Exception as error:  # C++ exceptions of the engine arrive as several Python types
             self._failure = str(error)
 
     def _wait_until_listening(self, engine: threading.Thread, started: float) -> int | None:
-        """Wait for the engine to listen, lock out its launching user at once, and wait for it to open the pipe.
+        """Wait until the engine listens, lock out its launching user at once, and wait until it opens the pipe.
 
-        Gives the pipe's writing end, whose closing stops the engine; `None` if a stop signal came first.
+        Returns the pipe's write end, whose closing stops the engine; `None` if a stop signal came first.
         """
         is_locked = False
         while time.monotonic() - started < _START_SECONDS:
@@ -157,10 +160,10 @@ class EmbeddedStore:
         )
 
     def _lock_out_launching_user(self) -> bool:
-        """Use up the failed logins of the password-less launching user (see engine_files) and see it locked out.
+        """Exhaust the failed logins of the launching user, which has no password (see engine_files); return false while
+        the engine does not listen yet.
 
-        False while the engine does not listen yet. It must come first after that: until it has, anyone on this
-        machine gets in.
+        Must be the first thing after that: until then, anyone on this machine can log in.
         """
         for _ in range(2):
             if self._get("/?user=default&password=locked-out&query=SELECT%201") is None:
@@ -172,7 +175,7 @@ class EmbeddedStore:
     def _get(self, path: str) -> int | None:
         host = "127.0.0.1" if self._settings.host in ("0.0.0.0", "::") else self._settings.host
         host = f"[{host}]" if ":" in host else host
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy has no business on loopback
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy for loopback
         try:
             with opener.open(f"http://{host}:{self._settings.store_http_port}{path}", timeout=5) as response:
                 return int(response.status)
@@ -192,17 +195,17 @@ class EmbeddedStore:
     def _stop(self, engine: threading.Thread, holder: int) -> None:
         started = time.monotonic()
         os.write(holder, b"stop\n")
-        os.close(holder)  # the pipe's end is the engine's signal to flush and leave
+        os.close(holder)  # the end of the pipe makes the engine flush and exit
         engine.join(_STOP_SECONDS)
         if engine.is_alive():
-            # As safe as kill -9, which acknowledged rows survive; a stuck query must not hold a shutdown.
+            # Safe, because acknowledged rows survive even kill -9; a stuck query must not block a shutdown.
             _log.warning("store did not stop in time seconds=%.0f", _STOP_SECONDS)
             return
         _log.info("store stopped seconds=%.2f", time.monotonic() - started)
 
 
 def _load_binding(empty_directory: Path) -> Any:
-    """Import the private binding. Raises ConfigurationError if it is missing or has changed shape."""
+    """Import the private binding. Raises ConfigurationError if it is missing or has changed."""
     try:
         from chdb import _chdb  # here, not above: it maps 500 MB and is absent where the store is a server
     except ImportError as error:
@@ -215,7 +218,7 @@ def _load_binding(empty_directory: Path) -> Any:
 
 
 def _open_if_read(pipe: Path) -> int | None:
-    """Open the pipe for writing; `None` while nobody reads it."""
+    """Open the pipe for writing; return `None` if no process reads it."""
     try:
         return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -246,7 +249,7 @@ def _require_free(host: str, port: int, variable: str) -> None:
 
 
 def _require_unlocked(directory: Path) -> None:
-    """Look whether another process holds the engine's lock, which would otherwise be found after a slow start."""
+    """Raise ConfigurationError if another process has the engine's lock, which a start would detect only late."""
     try:
         descriptor = os.open(directory / "status", os.O_RDWR)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The embedded engine's `config.xml` and `users.xml`, rewritten at each start with mode 0600.
 
-Passwords stand in them as SHA-256 only. The engine reads both once, at start, from its working directory.
+They contain passwords only as SHA-256. The engine reads both once, at the start, from its working directory.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from backends.store.row_policies import POLICIES
 from backends.store.settings import StoreSettings
 from contracts.errors import ConfigurationError
 
-# The engine logs in as `default` without a password, from inside its own process, and nothing can change that. So
-# `default` has a quota of failed logins that the launcher exhausts as soon as the engine listens: from then on
-# nobody logs in as `default`. The interval is the longest the engine takes (it ends in 2038).
+# The engine itself logs in as `default` without a password, which cannot be changed. So `default` has a quota of failed
+# logins that the launcher exhausts as soon as the engine listens; after that no one can log in as `default`. The
+# interval is the longest that the engine accepts (until 2038).
 _LAUNCH_QUOTA: Final = {"duration": str(2**31 - 1), "failed_sequential_authentications": "1"}
 _LAUNCH_GRANTS: Final = ("GRANT SYSTEM LISTEN ON *.*", "GRANT CREATE TEMPORARY TABLE ON *.*")
 _DISK_ROOM: Final = "GRANT SELECT(name, free_space) ON system.disks"
@@ -30,7 +30,7 @@ _ANYWHERE: Final = ("::/0",)
 
 @dataclass(frozen=True, slots=True)
 class StorePasswords:
-    """The passwords of the users that may log in over the network."""
+    """The passwords of users that may log in over the network."""
 
     supervisor: str
     writer: str
@@ -38,7 +38,7 @@ class StorePasswords:
 
 
 def write_engine_files(directory: Path, settings: StoreSettings, passwords: StorePasswords) -> None:
-    """Write both files into an existing directory. Raises ConfigurationError if the directory cannot be written."""
+    """Write both files into an existing directory. Raises ConfigurationError if it cannot be written."""
     users = directory / "users.xml"
     try:
         _write(users, _users(settings, passwords))
@@ -65,12 +65,12 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         "tcp_port": settings.store_native_port,
         "users_config": users,
         "max_server_memory_usage": settings.store_memory_bytes,
-        # Sized for a laptop: a production server's defaults reserve more than the whole limit above.
+        # Sized for a laptop: a server's defaults would reserve more than the limit above.
         "mark_cache_size": settings.store_memory_bytes // 16,
         "uncompressed_cache_size": 0,
-        "umask": "077",  # a server sets its own
-        # What the engine does of its own accord at rest: it looks at its memory 20 times a second, at its counters
-        # every second and at these files every two. Queries and their limits do not wait for any of that.
+        "umask": "077",  # otherwise the engine sets its own
+        # Periodic work at rest: by default the engine checks its memory 20 times a second, its counters every second
+        # and these files every two. Queries and their limits do not depend on it.
         "memory_worker_period_ms": 1_000,
         "asynchronous_metrics_update_period_s": 60,
         "asynchronous_heavy_metrics_update_period_s": 3_600,
@@ -81,22 +81,22 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         ElementTree.SubElement(root, name).text = str(value)
     merge_tree = ElementTree.SubElement(root, "merge_tree")
     for name, text in {
-        # Buffers that grow with what a column has. Else every column of a new part takes 1 MiB twice over, whatever
-        # it holds: 450 MB for an insert of 16 MB into `requests`.
+        # Buffers that grow with a column's data. Otherwise every column of a new part takes 2 MiB: 450 MB for an insert
+        # of 16 MB into `requests`.
         "min_columns_to_activate_adaptive_write_buffer": "1",
-        # A column at a time, not all of several parts at once; as fast.
+        # Merge column by column, which needs less memory and is as fast.
         "vertical_merge_algorithm_min_rows_to_activate": "1",
     }.items():
         ElementTree.SubElement(merge_tree, name).text = text
-    handlers = ElementTree.SubElement(root, "http_handlers")  # instead of all, which include /play and /dashboard
+    handlers = ElementTree.SubElement(root, "http_handlers")  # the defaults include /play and /dashboard
     for url, methods, kind in (("/ping", "GET,HEAD", "ping"), ("/", "GET,HEAD,POST", "dynamic_query_handler")):
         rule = ElementTree.SubElement(handlers, "rule")
         ElementTree.SubElement(rule, "url").text = url
         ElementTree.SubElement(rule, "methods").text = methods
         headers = ElementTree.SubElement(rule, "headers")
-        # Only pages have an origin, and the engine would let every one of them read the answer.
+        # Only requests of web pages have an Origin, and the engine would let any page read the answer.
         ElementTree.SubElement(headers, "Origin").text = "regex:^$"
-        if listens_on_loopback(settings.host):  # a page whose name is made to lead here asks under that name
+        if listens_on_loopback(settings.host):  # against DNS rebinding
             ElementTree.SubElement(headers, "Host").text = f"regex:{_OWN_NAMES}"
         handler = ElementTree.SubElement(rule, "handler")
         ElementTree.SubElement(handler, "type").text = kind
@@ -108,7 +108,7 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         "table": "query_log",
         "partition_by": "event_date",
         "ttl": f"event_date + INTERVAL {settings.store_query_log_days} DAY DELETE",
-        "flush_interval_milliseconds": "60000",  # each flush is a part that has to be merged
+        "flush_interval_milliseconds": "60000",  # each flush creates a part, which must be merged
     }.items():
         ElementTree.SubElement(query_log, name).text = text
     return root
@@ -131,7 +131,7 @@ def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.El
         grants=(
             f"GRANT SHOW, SELECT, INSERT, ALTER, CREATE, DROP, TRUNCATE, OPTIMIZE, UNDROP TABLE, CHECK ON {database}.*",
             "GRANT TABLE ENGINE ON *",
-            "GRANT SELECT(database, table, max_block_number) ON system.parts",  # of its own tables; how far they are
+            "GRANT SELECT(database, table, max_block_number) ON system.parts",  # to read the progress of its own tables
             _DISK_ROOM,
         ),
     )
@@ -157,12 +157,12 @@ def _users(settings: StoreSettings, passwords: StorePasswords) -> ElementTree.El
 
 def _add_profiles(profiles: ElementTree.Element) -> None:
     default = ElementTree.SubElement(profiles, "default")
-    # Asynchronous inserts lose the deduplication token, and with it exactly-once.
+    # Asynchronous inserts lose the deduplication token, and so exactly-once inserts.
     ElementTree.SubElement(default, "async_insert").text = "0"
     readonly = ElementTree.SubElement(profiles, "readonly")
     ElementTree.SubElement(readonly, "profile").text = "default"
     ElementTree.SubElement(readonly, "readonly").text = "2"  # reads, and may set formats and time limits
-    # A page's question reads some ten thousand rows: a server's own bound leaves these to one thread.
+    # A dashboard query reads about ten thousand rows, which by the default bound use only one thread.
     ElementTree.SubElement(readonly, "merge_tree_min_rows_for_concurrent_read").text = "16384"
     ElementTree.SubElement(readonly, "merge_tree_min_bytes_for_concurrent_read").text = str(1 << 20)
 

@@ -1,7 +1,7 @@
-"""Returns pages of the engine's file back to the kernel: those read at the start, and then no more.
+"""Releases pages of the engine's library file that were needed only at the start.
 
-The engine is one library of 555 MB. To relocate it, and to set up what it offers, the linker reads some 200 MB; a store
-under load uses half of that. What is needed again is read again, from the kernel's cache as a rule.
+The library has 555 MB, of which the linker reads some 200 MB for relocation and initialisation; a store under load uses
+half of that. Released pages that are needed again are read again, usually from the page cache.
 """
 
 import ctypes
@@ -11,13 +11,13 @@ from typing import Final
 
 _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ +(/.*)\n")
 _DONT_NEED: Final = 4  # MADV_DONTNEED, include/uapi/asm-generic/mman-common.h
-_MEMORY: Final = Path("/proc/self/smaps")  # Linux alone has it
+_MEMORY: Final = Path("/proc/self/smaps")  # only on Linux
 
 
 def give_back_pages_of(file_name: str) -> int:
-    """Let go of this process's pages of a mapped file that are as they are on disk; return how many KiB those were.
+    """Release this process's unmodified pages of a mapped file; return their size in KiB.
 
-    Nothing changes but memory: of a mapping that cannot be written and has no page of its own, each page is the file's.
+    Has no effect except on memory: in read-only mappings without private pages, every page equals the file's.
     """
     try:
         lines = _MEMORY.read_text().splitlines(keepends=True)

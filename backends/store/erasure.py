@@ -1,8 +1,8 @@
-"""A tenant's or an end user's rows leave the store for good: rewritten on disk, not merely hidden.
+"""Erases a tenant's or an end user's rows from the store; they are removed from disk, not only hidden.
 
-Sums stay true. A tenant's rows go from the facts and from every rollup. What a GPU did for it stays in the GPU's ledger
-without its name, because that has to close. An end user's name and what was said go; the requests stay, nameless,
-because bills are made of them: no rollup knows users, so none changes.
+Sums stay correct. A tenant's rows are deleted from facts and rollups; its GPU time stays in the GPU ledgers without its
+name, because these must add up. For an end user, the name and contents are deleted, and requests stay without the name,
+because bills are computed from them. Rollups have no end users, so none changes.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from backends.store.tables import COPY_PREFIX, StoreTable, list_tables, list_vie
 from backends.store.turns import StoreTurns
 
 _NAMELESS_LABELS: Final = "CAST(map() AS Map(LowCardinality(String), String))"
-# What a request's row says that leads to a person, and what it says then.
+# Columns of requests that identify a person, and their values after the erasure.
 _NAMES: Final = {
     "end_user": "''",
     "tags": _NAMELESS_LABELS,
@@ -33,10 +33,10 @@ _OF_USER: Final = "tenant = {tenant:String} AND end_user = {user:String}"
 _REQUESTS_OF_USER: Final = f"SELECT request_id FROM requests WHERE {_OF_USER}"
 _SAID_BY_USER: Final = f"{_OF_TENANT} AND request_id IN ({_REQUESTS_OF_USER})"
 _TRACES_OF_USER: Final = f"SELECT trace_id FROM requests WHERE {_OF_USER} AND trace_id != ''"
-# Foreign telemetry names a user in whatever attribute it likes.
+# Telemetry of other software may have a user in any attribute.
 _NAMED_IN: Final = "has(mapValues(attributes), {user:String}) OR has(mapValues(resource_attributes), {user:String})"
 _OF_USERS_TRACES: Final = f"{_OF_TENANT} AND (trace_id IN ({_TRACES_OF_USER}) OR {_NAMED_IN})"
-# Tables that name no end user in a column of its own: which of their rows are about one.
+# Tables without a column for the end user: conditions for the rows about one.
 _ABOUT_USER: Final = {
     "content": _SAID_BY_USER,
     "feedback": _SAID_BY_USER,
@@ -47,10 +47,10 @@ _ABOUT_USER: Final = {
 
 
 def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Callable[[str], None]) -> int:
-    """Erase a tenant; return how many rows were deleted or lost its name, a line per table through `say`.
+    """Erase a tenant; return how many rows were deleted or lost its name, and report each table through `say`.
 
-    To be repeated safely. Keys must be refused before, and what gateways and the collector still hold must have
-    arrived, else it comes after.
+    May be repeated. The tenant's keys must have been revoked, and queued records of gateways and collector must have
+    arrived; otherwise rows may arrive later.
     """
     bound = {"tenant": tenant}
     changed = 0
@@ -60,7 +60,7 @@ def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Calla
         elif table.name in _GPU_LEDGERS:
             changed += _forget_in_ledger(client, turns, table, tenant, say)
         elif "tenant" in table.columns and "sequence" in table.columns:
-            # Numbers without a hole are how a loss is known: the row stays, and says nothing.
+            # Gaps in sequence numbers mean lost rows, so the row stays without its contents.
             emptied = {"tenant": "''", "block_hashes": "[]", "parent_hash": "NULL"}
             changed += _update(client, table, emptied, _OF_TENANT, bound, say)
         elif "tenant" in table.columns:
@@ -71,11 +71,11 @@ def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Calla
 
 
 def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str], None]) -> int:
-    """Erase an end user of a tenant; return how many rows were deleted or lost the name, a line per table."""
+    """Erase an end user of a tenant; return how many rows were deleted or lost the name, and report each table."""
     bound = {"tenant": tenant, "user": user}
     tables = {table.name: table for table in list_tables(client)}
     changed = sum(_delete(client, tables[name], where, bound, say) for name, where in _ABOUT_USER.items())
-    # Last: the rows above are found by these.
+    # Requests come last, because the rows above are found through them.
     named = [table for table in tables.values() if "end_user" in table.columns]
     for table in sorted(named, key=lambda table: table.name == "requests"):
         changed += _update(client, table, _NAMES, _OF_USER, bound, say)
@@ -83,14 +83,14 @@ def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str],
 
 
 def export_tenant(client: StoreClient, tenant: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield a tenant's rows as JSON lines in pieces, with their table's name; tables without any are left out."""
+    """Yield each table with rows of a tenant: its name, and the rows as JSON lines in pieces."""
     for table in list_tables(client):
         if "tenant" in table.columns:
             yield from _export(client, table, _OF_TENANT, {"tenant": tenant})
 
 
 def export_user(client: StoreClient, tenant: str, user: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield the rows of an end user as `export_tenant` does: requests, tries, what was said, spans and log lines."""
+    """Yield the rows of an end user like `export_tenant`: requests, attempts, contents, spans and log lines."""
     bound = {"tenant": tenant, "user": user}
     for table in list_tables(client):
         if "end_user" in table.columns:
@@ -103,7 +103,7 @@ def _export(
     client: StoreClient, table: StoreTable, where: str, bound: dict[str, str]
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
     if count_where(client, table, where, bound):
-        # Sketches are no text: what they say is given instead.
+        # Sketches are exported by their final value.
         columns = ", ".join(
             f"finalizeAggregation(`{name}`) AS `{name}`" if kind.startswith("AggregateFunction") else f"`{name}`"
             for name, kind in table.columns.items()
@@ -139,7 +139,7 @@ def _update(
 
 
 def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, str], say: Callable[[str], None]) -> int:
-    """Remove the tenant and its requests from steps that others were served in as well."""
+    """Remove the tenant and its requests from steps, which other tenants' requests may share."""
     where = "has(tenants, {tenant:String})"
     rows = count_where(client, steps, where, bound)
     if rows:
@@ -157,9 +157,9 @@ def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, st
 
 
 def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], None]) -> None:
-    """Make rollups over all tenants again, from rollups by tenant that are kept as long: the one that left was in them.
+    """Rebuild rollups over all tenants from rollups per tenant, because they include the erased one.
 
-    Made beside, and taken in while nothing else arrives.
+    Each is built in a temporary table, which replaces it while inserts are paused.
     """
     tables = {table.name: table for table in list_tables(client)}
     for view in list_views(client, [*tables.values()]):
@@ -184,10 +184,10 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
 def _forget_in_ledger(
     client: StoreClient, turns: StoreTurns, table: StoreTable, tenant: str, say: Callable[[str], None]
 ) -> int:
-    """Book what GPUs did for the tenant under no name: its name is part of the key, so the rows are written again.
+    """Rewrite the tenant's rows of a GPU ledger without its name, which is part of the key.
 
-    While that is done nothing else arrives. The new rows are known by what they are made of, so a repetition after a
-    crash between the two writes nothing twice.
+    Inserts are paused meanwhile. The new rows are deduplicated by their contents, so that a repetition after a crash
+    writes nothing twice.
     """
     bound = {"tenant": tenant}
     with turns.held():

@@ -1,4 +1,4 @@
-"""The store's current location after a move: a file that the collector follows."""
+"""The store's location after a move: a file that the collector reads."""
 
 import json
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ _FILE: Final = "store-moved.json"
 
 
 class StoreLocation:
-    """What `store move` wrote down: from which store to which. It holds for the store it was moved from alone."""
+    """The file that `store move` writes: from which store to which. It applies only to the store that was moved."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / _FILE
 
     def write(self, moved_from: StoreAddress, moved_to: StoreAddress) -> None:
-        """Report that the store has moved. The file holds the new store's password: its mode is 0600."""
+        """Record that the store has moved. The file contains the new store's password, so its mode is 0600."""
         facts = {
             "from": {"url": moved_from.url, "database": moved_from.database},
             "to": {
@@ -40,13 +40,13 @@ class StoreLocation:
             raise ConfigurationError(f"{self._path} cannot be written ({error.strerror})") from error
 
     def current(self, configured: StoreAddress) -> StoreAddress:
-        """Return where the configured store is now. Raises ConfigurationError if the file cannot be read."""
+        """Return the current address of the configured store. Raises ConfigurationError if the file cannot be read."""
         try:
             facts = json.loads(self._path.read_text())
             if facts["from"] != {"url": configured.url, "database": configured.database}:
                 return configured
             new = {name: str(facts["to"][name]) for name in ("url", "database", "user", "password")}
-        except (FileNotFoundError, NotADirectoryError):  # no data directory: its owner says so
+        except (FileNotFoundError, NotADirectoryError):  # a missing data directory is reported elsewhere
             return configured
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigurationError(
@@ -56,7 +56,7 @@ class StoreLocation:
         return replace(configured, **new)
 
     def changed_ns(self) -> int:
-        """Return when the file was written last, in nanoseconds; 0 without one."""
+        """Return the file's modification time in Unix nanoseconds; 0 if it does not exist."""
         try:
             return self._path.stat().st_mtime_ns
         except OSError:
@@ -64,9 +64,9 @@ class StoreLocation:
 
 
 class FollowingStore:
-    """A store's client that goes on at another store when that has moved. For one thread at a time.
+    """A store's client that switches to the new store after a move. For one thread at a time.
 
-    A move is written down only while no batch is in progress (see `turns`), so none is ever split between two stores.
+    A move is recorded only while no batch is in progress (see `turns`), so that no batch is split between two stores.
     """
 
     def __init__(self, configured: StoreAddress, location: StoreLocation) -> None:
@@ -76,7 +76,7 @@ class FollowingStore:
         self._client: StoreClient | None = None
 
     def insert_arrow(self, table: str, data: "pyarrow.Table", *, deduplication_token: str) -> None:
-        """Insert a batch as `StoreClient.insert_arrow` does."""
+        """Insert a batch like `StoreClient.insert_arrow`."""
         self._current().insert_arrow(table, data, deduplication_token=deduplication_token)
 
     def query(
@@ -86,7 +86,7 @@ class FollowingStore:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Ask as `StoreClient.query` does."""
+        """Return a query's rows like `StoreClient.query`."""
         return self._current().query(sql, parameters, settings=settings)
 
     def ping(self) -> bool:
@@ -97,7 +97,7 @@ class FollowingStore:
             return False
 
     def require_own(self) -> None:
-        """Raise ForeignStore as `StoreClient.require_own` does."""
+        """Raise ForeignStore like `StoreClient.require_own`."""
         self._current().require_own()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A store moves while it is written to: a copy of all, then of what arrived meanwhile, then the collector goes over.
+"""Moves a store while it is in use: copies everything, then what arrived meanwhile, then switches the collector over.
 
-Rows arrive with the store's own time on them, so what came between two moments can be told. Only for the last of it,
-some hundred milliseconds' worth, does the collector wait: its spool holds what comes.
+Rows have the store's time of arrival, so the rows between two moments can be selected. The collector waits only during
+the last copy, of some hundred milliseconds' worth of rows; its spool keeps what arrives.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 
 _MOST_ROUNDS = 10
-_FEW_ROWS = 20_000  # are copied in less time than a collector's spool notices
+_FEW_ROWS = 20_000  # can be copied while the collector waits
 
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """What was moved: rows by table as they stood at first, and how many came while that was copied."""
+    """The result of a move: rows by table at the start, and the number of rows that arrived meanwhile."""
 
     rows: dict[str, int]
     arrived_rows: int
@@ -35,11 +35,11 @@ def move_store(
     location: StoreLocation,
     say: Callable[[str], None],
 ) -> MoveReport:
-    """Copy everything into an empty, migrated store and lead the collector there; a line per table through `say`.
+    """Copy everything into an empty, migrated store and switch the collector to it; report each table through `say`.
 
-    The target may be a cluster, not the source. Until the last step nothing has changed for anyone: after a failure
-    the old store goes on, and the new one is to be emptied before another try. Raises CopyDiffers, ConfigurationError
-    on stores that do not fit, StoreUnavailable.
+    The target may be a cluster, the source may not. Nothing changes until the last step: after a failure the old store
+    stays in use, and the new one must be emptied before the next try. Raises CopyDiffers, ConfigurationError if the
+    stores do not match, or StoreUnavailable.
     """
     if source.address.url == target.address.url and source.address.database == target.address.database:
         raise ConfigurationError(f"the store is at {source.address.shown_url} already; name another with --to")
@@ -78,7 +78,7 @@ def move_store(
 
 
 def _common_tables(source: StoreClient, target: StoreClient) -> list[tuple[StoreTable, StoreTable]]:
-    """Return each table as it is here and as it is there. Raises ConfigurationError if one differs."""
+    """Return each table of the source with that of the target. Raises ConfigurationError if one differs."""
     here, there = list_tables(source), {table.name: table for table in list_tables(target)}
     for table in here:
         if table.name not in there or there[table.name].columns != table.columns:

@@ -1,4 +1,4 @@
-"""Repairs a rollup from the table that it is made of, partition by partition, while the store is in use."""
+"""Rebuilds a rollup from its base, partition by partition, while the store is in use."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ _ALONE: Final = {"insert_deduplicate": 0, "max_partitions_per_insert_block": 500
 
 
 class SumChange(msgspec.Struct, frozen=True):
-    """One column's sum over a partition, as it is stored and as the rows say; decimal text."""
+    """One column's sum over a partition, as stored and as rebuilt, as decimal text."""
 
     column: str
     stored: str
@@ -64,7 +64,7 @@ class SumChange(msgspec.Struct, frozen=True):
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
-    """A partition that is not what its base makes of it. `sums` are those that differ."""
+    """A partition that differs from its base. `sums` are those that differ."""
 
     partition: str
     stored_rows: int
@@ -73,7 +73,7 @@ class PartitionChange(msgspec.Struct, frozen=True):
     differing_sketches: int = 0
 
     def line(self) -> str:
-        """Return it as one line."""
+        """Return the change as one line."""
         told = [f"{change.column} {change.stored} -> {change.rebuilt}" for change in self.sums]
         told += [f"{self.differing_sketches} sketches differ"] if self.differing_sketches else []
         if self.stored_rows != self.rebuilt_rows:
@@ -82,7 +82,7 @@ class PartitionChange(msgspec.Struct, frozen=True):
 
 
 class RebuildPlan(msgspec.Struct, frozen=True):
-    """What a rebuild of a rollup changes. `derived` are the rollups that are made of this one."""
+    """The changes that a rebuild would make. `derived` are the rollups that are computed from this one."""
 
     rollup: str
     source: str
@@ -91,7 +91,7 @@ class RebuildPlan(msgspec.Struct, frozen=True):
 
 
 def list_rollups(client: StoreClient) -> list[RollupView]:
-    """Return the views whose targets can be rebuilt, sources before what is made of them."""
+    """Return the views whose targets can be rebuilt, sources before targets."""
     tables = list_tables(client)
     return _rollups(list_views(client, tables), {table.name: table for table in tables})
 
@@ -108,9 +108,9 @@ def _rollups(listed: list[RollupView], tables: Mapping[str, StoreTable]) -> list
 
 
 def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> RebuildPlan:
-    """Compare a rollup with its base as of one moment, and return what a rebuild would change.
+    """Compare a rollup with its base at one moment, and return what a rebuild would change.
 
-    Raises ConfigurationError on a name that is not a rollup's, and as `snapshot_of` does.
+    Raises ConfigurationError if there is no rollup of this name, and as `snapshot_of` does.
     """
     view, source, target, derived = _find(client, rollup)
     with snapshot_of(client, turns, [source, target], is_copied=False) as snapshot:
@@ -120,11 +120,11 @@ def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> Rebuild
 
 
 def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Callable[[str], None]) -> None:
-    """Make the partitions of a plan again. Collectors wait while one is made; their spools keep what arrives.
+    """Rebuild the partitions of a plan. Collectors wait during each one; their spools keep what arrives.
 
-    Each partition is replaced at once and whole, from the rows that are there at that moment, so it makes no
-    difference what came since the plan, and a rebuild that is cut can be repeated. Rows whose base may have expired, or
-    was deleted by a tenant's retention, stay as they are. Raises as `StoreTurns.held` does.
+    Each partition is replaced atomically from the rows of that moment, so rows that arrived since the plan are
+    included, and an interrupted rebuild can be repeated. Rows whose base may have expired, or was deleted by a tenant's
+    retention, stay unchanged. Raises as `StoreTurns.held` does.
     """
     view, source, target, _ = _find(client, plan.rollup)
     pair = pair_of(rows_of, view, source, target)
@@ -142,7 +142,7 @@ def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Call
 
 
 def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, StoreTable, list[str]]:
-    """Return a rollup's view, what it is made of, itself, and the names of the rollups made of it."""
+    """Return a rollup's view, its source, its target, and the names of the rollups derived from it."""
     if cluster := find_cluster(client):
         raise ConfigurationError(
             f"the store is the cluster {cluster!r}, on which no rollup can be rebuilt; correct the rows by hand, or "
@@ -163,7 +163,7 @@ def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, Sto
 
 
 def _derived(rollup: str, views: list[RollupView], rollups: list[RollupView]) -> list[str]:
-    """Return the rollups that are filled from one, at any remove: they take what is put into it."""
+    """Return the rollups that are filled from this one, directly or indirectly."""
     found = {rollup}
     while more := {view.target for view in views if view.source in found} - found:
         found |= more
@@ -257,7 +257,7 @@ def _add_values(client: StoreClient, pair: RollupPair) -> None:
 
 
 def _replace(client: StoreClient, pair: RollupPair, partition: str, within: str) -> None:
-    """Put a partition in the place of the one that is there, in one step."""
+    """Replace a partition atomically."""
     target, made = quoted(pair.target.name), quoted(_REBUILT)
     columns = ", ".join(f"`{name}`" for name in pair.target.columns)
     chosen = {"partition": partition}

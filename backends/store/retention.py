@@ -1,7 +1,7 @@
-"""Retention of rows: a table's TTL for everyone, and shorter rules of tenants.
+"""Retention of rows: a table's TTL for all tenants, and shorter rules of single tenants.
 
-A table's time is its TTL, which the store keeps to by itself. A tenant's rules are rows of the table `retention`, and
-are carried out by a command, as often as it is called.
+TTLs are applied by the store itself. Tenants' rules are rows of the table `retention`, applied each time the command
+runs.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,9 @@ DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """A tenant's rows of a table are kept for `keep_seconds`, 0: no rule any more; deleted so far up to a moment."""
+    """A tenant's rows of a table are kept for `keep_seconds` (0: the rule was removed), and were deleted up
+    to a time.
+    """
 
     tenant: str
     table: str
@@ -37,7 +39,7 @@ class RetentionRule:
 
 
 def list_rules(client: AskedStore) -> list[RetentionRule]:
-    """Return every rule there is or was, by tenant and table."""
+    """Return all rules, including removed ones, by tenant and table."""
     rules = []
     for row in client.query(_RULES):
         before = row["deleted_before"]
@@ -47,7 +49,7 @@ def list_rules(client: AskedStore) -> list[RetentionRule]:
 
 
 def set_rule(client: StoreClient, tenant: str, table: str, keep_days: int | None) -> RetentionRule:
-    """Set or, with `None`, take away a tenant's rule. Raises NotFound on a table that holds no such rows."""
+    """Set a tenant's rule, or remove it with `None`. Raises NotFound if the table has no tenants' rows."""
     _require(client, table)
     if keep_days is not None and keep_days < 1:
         raise InvalidRequest(f"{keep_days} days cannot be kept; give at least 1, or erase the tenant")
@@ -59,7 +61,7 @@ def set_rule(client: StoreClient, tenant: str, table: str, keep_days: int | None
 
 
 def set_table_days(client: StoreClient, table: str, keep_days: int) -> None:
-    """Let a table keep everyone's rows for this many days, from the later of their own time and their arrival."""
+    """Set a table's TTL in days, counted from a row's own time or its arrival, whichever is later."""
     found = _require(client, table)
     if keep_days < 1:
         raise InvalidRequest(f"{keep_days} days cannot be kept; give at least 1")
@@ -69,9 +71,9 @@ def set_table_days(client: StoreClient, table: str, keep_days: int) -> None:
 
 
 def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) -> int:
-    """Delete what the rules no longer keep, for good, and note up to where; return how many rows.
+    """Delete the rows that tenants' rules no longer keep, record up to when, and return how many.
 
-    Rollups stay: they are sums without users, keys or requests. One that shall go has a rule of its own.
+    Rollups are not affected, because they have no users, keys or requests; a rule can name a rollup itself.
     """
     tables = {table.name: table for table in list_tables(client)}
     deleted = 0
@@ -79,13 +81,13 @@ def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) 
         table = tables.get(rule.table)
         if rule.keep_seconds == 0 or table is None:
             continue
-        # Whole hours: a rollup's bucket is then wholly kept or wholly not held against its base.
+        # Whole hours, so that each bucket of a rollup is either compared with its base or not.
         before = (now - timedelta(seconds=rule.keep_seconds)).replace(minute=0, second=0, microsecond=0)
         where = f"tenant = {{tenant:String}} AND {time_column(table)} < toDateTime64({{before:String}}, 9, 'UTC')"
         bound = {"tenant": rule.tenant, "before": f"{before:%Y-%m-%d %H:%M:%S}"}
         rows = count_where(client, table, where, bound)
         if rows:
-            # Noted first: a check that falls between knows that rows may be gone.
+            # Recorded first, so that a check in between knows that rows may be missing.
             _write(client, RetentionRule(rule.tenant, rule.table, rule.keep_seconds, before))
             delete_where(client, table, where, bound)
             say(f"{rule.table}: {rows} rows of tenant {rule.tenant} from before {before:%Y-%m-%d %H:%M} deleted")

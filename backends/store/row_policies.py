@@ -1,7 +1,7 @@
-"""Row policies of the store for restricted viewers: a tenant, or one team, passed with each query.
+"""Row policies of the store for restricted viewers, whose tenant or team is passed with each query.
 
-The users `tenant_reader` and `team_reader` have row policies on what the asker says of itself; who says nothing is
-answered with nothing. Tables that are not kept by tenant (by team) are not granted to them at all.
+The users `tenant_reader` and `team_reader` have row policies on that value; without it they get no rows. Tables without
+a tenant (or team) column are not granted to them.
 """
 
 import json
@@ -9,13 +9,13 @@ from typing import Final
 
 TENANT_READER: Final = "tenant_reader"
 TEAM_READER: Final = "team_reader"
-# What carries it: a setting of any text, which the log of queries keeps, so that it also says whose question it was.
-# Settings of one's own (custom_settings_prefixes) are not known to the embedded engine.
+# The setting with tenant and team: a free text that the query log also stores, so that the log names the viewer. The
+# embedded engine does not support custom settings (custom_settings_prefixes).
 REACH_SETTING: Final = "log_comment"
 
-# Tables with a row for each team: these have both columns.
+# Tables with columns for tenant and team.
 TEAM_TABLES: Final = ("requests", "attempts", "requests_minute", "requests_hour", "requests_day", "book_entries")
-# Tables with a row for each tenant.
+# Tables with a column for the tenant.
 TENANT_TABLES: Final = (
     *TEAM_TABLES,
     "distinct_values",
@@ -39,9 +39,9 @@ TENANT_TABLES: Final = (
 _TOLD: Final = f"JSONExtractString(getSetting('{REACH_SETTING}'), '%s')"
 _OF_TENANT: Final = f"tenant = {_TOLD % 'tenant'} AND tenant != ''"
 _OF_TEAM: Final = f"{_OF_TENANT} AND team = {_TOLD % 'team'} AND team != ''"
-# Rules of a whole tenant, which name no team: a team's viewers see their tenant's.
+# Retention rules have no team: a team's viewers see those of their tenant.
 _RULES: Final = ("retention",)
-# By user: the tables it may read, and which rows of each.
+# By user: the tables that it may read, with the condition for rows.
 POLICIES: Final[dict[str, dict[str, str]]] = {
     TENANT_READER: dict.fromkeys((*TENANT_TABLES, *_RULES), _OF_TENANT),
     TEAM_READER: {**dict.fromkeys(TEAM_TABLES, _OF_TEAM), **dict.fromkeys(_RULES, _OF_TENANT)},
@@ -49,6 +49,6 @@ POLICIES: Final[dict[str, dict[str, str]]] = {
 
 
 def told(tenant: str, team: str | None) -> dict[str, object]:
-    """Return the settings that tell the policies whose rows are asked for."""
+    """Return the query settings that select the tenant, and the team unless it is `None`."""
     reach = {"tenant": tenant} if team is None else {"tenant": tenant, "team": team}
     return {REACH_SETTING: json.dumps(reach, separators=(",", ":"))}

@@ -1,7 +1,7 @@
-"""All tables of a store at one moment, held while the store goes on: clones that share their files with them.
+"""A consistent snapshot of a store's tables while the store is in use, by clones that share their files.
 
-A clone costs milliseconds and no disk, so a collector waits that long and no longer; what reads the clones may take
-its time.
+A clone takes milliseconds and no disk space. The collector waits only for that long; reading the clones may take any
+time.
 """
 
 import time
@@ -22,23 +22,23 @@ _NOW: Final = "SELECT now64(3) AS at"
 
 @dataclass(frozen=True, slots=True)
 class StoreSnapshot:
-    """The tables as they were at the store's time `at`: every row that arrived until then, and none after."""
+    """The tables at the store's time `at`: every row that arrived until then, and none after."""
 
     tables: tuple[StoreTable, ...]
-    filled: frozenset[str]  # the names of those with rows, which alone are cloned
+    filled: frozenset[str]  # names of the tables with rows; only these are cloned
     at: datetime
 
     def rows_of(self, table: StoreTable) -> str:
-        """Return what follows FROM for a table's rows as they were: none, where it had none and was not cloned."""
+        """Return the SQL to follow FROM for a table's rows in the snapshot."""
         if table.name not in self.filled:
             return rows_of(table, where="0")
-        if not _is_cloned(table):  # the order of its blocks is not in a clone; what came later is left out
+        if not _is_cloned(table):  # a clone would lose the order of blocks, so later rows are filtered out instead
             until = f"ingested_at <= toDateTime64('{self.at:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
             return rows_of(table, where=until)
         return rows_of(table, clone_of(table))
 
     def digest(self, client: StoreClient, table: StoreTable) -> TableDigest:
-        """Digest a table as it was."""
+        """Return the digest of a table in the snapshot."""
         return digest_of(client, table, self.rows_of(table)) if table.name in self.filled else TableDigest(0, 0)
 
 
@@ -46,10 +46,10 @@ class StoreSnapshot:
 def snapshot_of(
     client: StoreClient, turns: StoreTurns, tables: Sequence[StoreTable] = (), *, is_copied: bool = True
 ) -> Iterator[StoreSnapshot]:
-    """Hold the collector for as long as cloning takes, and provide the clones; they are dropped at the end.
+    """Pause the collector while tables are cloned, and yield the snapshot; the clones are dropped at the end.
 
-    `tables` empty: all. `is_copied`: what expires while they are read stays, else a copy would differ. What an earlier
-    one left behind, killed, is dropped first. Raises as `StoreTurns.held` and `StoreTurns.alone` do.
+    `tables` empty: all. `is_copied`: keep rows that expire while they are read, because the copy would differ
+    otherwise. Clones left by a killed command are dropped first. Raises as `StoreTurns.held` and `StoreTurns.alone` do.
     """
     with turns.alone():
         drop_copies(client)
@@ -78,9 +78,9 @@ def _is_cloned(table: StoreTable) -> bool:
 
 
 def cut(client: StoreClient) -> datetime:
-    """Return the store's time when that has passed: what arrives after this has returned is later.
+    """Return a store time that has passed, so that rows arriving later have a later time.
 
-    To be called while the collector is held, so that what came before has arrived.
+    Call it while the collector is paused, so that all earlier rows have arrived.
     """
     (first,) = client.query(_NOW)
     while True:
@@ -93,6 +93,6 @@ def cut(client: StoreClient) -> datetime:
 
 
 def has_rows(client: StoreClient, name: str) -> bool:
-    """Return whether a table holds anything."""
+    """Return whether a table has any rows."""
     (row,) = client.query("SELECT count() AS rows FROM {name:Identifier}", {"name": name})
     return bool(row["rows"])

@@ -1,4 +1,4 @@
-"""The store's tables as the store itself describes them: what can be copied, compared, expired and rolled up."""
+"""The store's tables and views, as read from its system tables, for copies, checks, retention and rollups."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 
 from contracts.errors import ConfigurationError
 
-COPY_PREFIX: Final = "tollkeeper_copy_"  # of tables that a backup or a move makes for a while
-# Says of its own store what was applied to it; a copy has been migrated on its own.
+COPY_PREFIX: Final = "tollkeeper_copy_"  # of temporary tables of backups and moves
+# The migrations that were applied to this store; not copied, because a copy is migrated separately.
 HISTORY: Final = "schema_migrations"
 _TIMES: Final = ("bucket", "started_at", "at")
 CLAIMS: Final = "batch_claims"
@@ -33,7 +33,7 @@ FROM system.tables
 WHERE database = currentDatabase() AND engine = 'MaterializedView'
 ORDER BY name
 """
-# What stands before the tables of a cluster's shards, as the server spells it.
+# The definition of a table over a cluster's shards, as the server writes it.
 _DISTRIBUTED: Final = re.compile(r"^Distributed\('([\w.-]+)', '\w+', '(\w+)', (.+)\)$")
 _COLLAPSING: Final = re.compile(r"(Aggregating|Replacing|Summing|Collapsing)")
 _AGGREGATE: Final = re.compile(r"^(Simple)?AggregateFunction\((\w+)(\([^)]*\))?, ")
@@ -41,7 +41,7 @@ _NAME: Final = r"(?:`?\w+`?\.)?`?(\w+)`?"
 _TARGET: Final = re.compile(rf"^CREATE MATERIALIZED VIEW {_NAME} TO {_NAME}")
 _SOURCE: Final = re.compile(rf"\bFROM {_NAME}")
 _INTERVAL: Final = re.compile(r"toInterval(Second|Minute|Hour|Day|Week|Month|Year)\((\d+)\)")
-# A month or a year at its shortest: what has certainly not expired is asked for, not what may just have.
+# The shortest month and year, because rows must certainly not have expired.
 _SECONDS: Final = {
     "Second": 1,
     "Minute": 60,
@@ -54,15 +54,17 @@ _SECONDS: Final = {
 
 
 class AskedStore(Protocol):
-    """The part of the store's client that is needed to ask."""
+    """The method of the store's client that queries need."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Return a query's rows; raises what StoreClient does."""
+        """Return a query's rows. Raises what StoreClient does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Where a cluster has a table's rows: in the table `local` of every node, on the shard that `by` names."""
+    """The location of a table's rows in a cluster: table `local` on every node, on the shard that expression `by`
+    selects.
+    """
 
     cluster: str
     local: str
@@ -70,57 +72,57 @@ class Shards:
 
     @property
     def on_cluster(self) -> str:
-        """Return what makes a statement one that every node of the cluster carries out."""
+        """Return the clause that makes every node of the cluster execute a statement."""
         return f" ON CLUSTER '{self.cluster}'"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTable:
-    """A table that holds rows. `columns` are those that are inserted, in their order, with their types.
+    """A table with rows. `columns` are the insertable ones in order, with their types.
 
-    On a cluster `name` is the table over all shards, and `shards` says where its rows are.
+    On a cluster, `name` is the table over all shards, and `shards` is where its rows are.
     """
 
     name: str
     columns: dict[str, str]
     sorting_key: tuple[str, ...]
     engine: str
-    ttl: str  # as the store spells it; empty: its rows stay
-    partition_key: str = ""  # likewise; empty: one partition
-    definition: str = ""  # its engine with all that belongs to it, as the store spells it
+    ttl: str  # as SQL; empty: rows never expire
+    partition_key: str = ""  # as SQL; empty: one partition
+    definition: str = ""  # the whole engine clause as SQL
     shards: Shards | None = None
 
     @property
     def changed(self) -> str:
-        """Return what follows ALTER TABLE or TRUNCATE TABLE: on a cluster the rows' own table, on every node."""
+        """Return the SQL to follow ALTER TABLE or TRUNCATE TABLE: on a cluster, the local table on every node."""
         if self.shards is None:
             return quoted(self.name)
         return f"{quoted(self.shards.local)}{self.shards.on_cluster}"
 
     @property
     def is_collapsing(self) -> bool:
-        """Whether merges join rows of one key, so that what it holds is read with FINAL."""
+        """Return whether merges combine rows of one key, so that it must be read with FINAL."""
         return _COLLAPSING.search(self.engine) is not None
 
     @property
     def is_split(self) -> bool:
-        """Whether shards of a cluster have rows of one key: sums over tenants, of which each shard has its own."""
+        """Return whether several shards have rows of one key: true for sums over all tenants on a cluster."""
         return self.shards is not None and "Aggregating" in self.engine and "tenant" not in self.columns
 
     @property
     def is_base(self) -> bool:
-        """Whether its rows are facts as they came, each with the moment it arrived in the store."""
+        """Return whether its rows are facts as received, each with the time of its arrival in the store."""
         return not self.is_collapsing and "ingested_at" in self.columns
 
     @property
     def kept_seconds(self) -> int | None:
-        """For how long a row certainly stays, from its own time on; `None` for good."""
+        """Return for how many seconds a row certainly stays, from its own time on; `None`: for ever."""
         found = [int(number) * _SECONDS[unit] for unit, number in _INTERVAL.findall(self.ttl)]
         return min(found) if found else None
 
     @property
     def final(self) -> str:
-        """What follows the name in a SELECT that wants each key once."""
+        """Return the SQL to follow the name in a SELECT that needs each key once."""
         return " FINAL" if self.is_collapsing else ""
 
 
@@ -135,10 +137,10 @@ class RollupView:
 
 
 def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
-    """Return what follows FROM for a table's rows, or for those of another one with the same columns.
+    """Return the SQL to follow FROM for a table's rows, or for those of table `named` with the same columns.
 
-    Of claims on batches only the first of each batch: which one that is, the numbers of blocks say, and those are the
-    table's own and go with no copy.
+    For batch claims only the winning claim of each batch is included, which depends on block numbers; these are not in
+    copies.
     """
     name = quoted(named or table.name)
     if table.name == CLAIMS and not named and table.shards is None:  # a cluster orders no claims
@@ -154,7 +156,7 @@ def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
 
 
 def _joined(table: StoreTable, name: str, where: str) -> str:
-    """Return a SELECT that joins what shards have of one key, each column in its own way."""
+    """Return a SELECT that merges the rows of one key from all shards, each column by its own function."""
     listed = ", ".join(_joined_column(column, kind) for column, kind in table.columns.items())
     keys = ", ".join(f"`{column}`" for column, kind in table.columns.items() if not _AGGREGATE.match(kind))
     return f"SELECT {listed} FROM {name} AS stored WHERE {where} GROUP BY {keys}"
@@ -170,7 +172,7 @@ def _joined_column(column: str, kind: str) -> str:
 
 
 def list_tables(client: AskedStore) -> list[StoreTable]:
-    """Return the tables that hold rows, by name, without copies that are being made and without the history."""
+    """Return the tables with rows, sorted by name, without temporary copies and the migrations table."""
     columns: dict[str, dict[str, str]] = {}
     for row in client.query(_COLUMNS):
         columns.setdefault(str(row["table"]), {})[str(row["name"])] = str(row["type"])
@@ -198,15 +200,15 @@ def list_tables(client: AskedStore) -> list[StoreTable]:
 
 
 def find_cluster(client: AskedStore) -> str:
-    """Return the name of the cluster over which the store's tables are spread; empty if it is one server."""
-    if not client.query(_ANY_DISTRIBUTED):  # a hundredth of the work of spelling every table's definition
+    """Return the name of the cluster that the store's tables are on; empty if it is a single server."""
+    if not client.query(_ANY_DISTRIBUTED):  # 100 times faster than reading every table's definition
         return ""
     rows = {str(row["name"]): row for row in client.query(_TABLES)}
     return next((shards.cluster for _, shards in _tables_over_shards(rows).values()), "")
 
 
 def _tables_over_shards(rows: Mapping[str, Mapping[str, object]]) -> dict[str, tuple[str, Shards]]:
-    """Return, by the name of each shard's own table, the table over all shards and where its rows are."""
+    """Return, by name of each shard's local table, the table over all shards and its `Shards`."""
     over = {}
     for name, row in rows.items():
         found = _DISTRIBUTED.match(str(row["engine_full"]))
@@ -216,9 +218,9 @@ def _tables_over_shards(rows: Mapping[str, Mapping[str, object]]) -> dict[str, t
 
 
 def list_views(client: AskedStore, tables: Sequence[StoreTable] = ()) -> list[RollupView]:
-    """Return the materialized views whose source holds rows of its own, by name.
+    """Return the materialized views whose source is a table with rows, sorted by name.
 
-    On a cluster their tables and their query are those over all shards. `tables` are the store's, if known.
+    On a cluster, their tables and queries are those over all shards. `tables` are the store's, if known.
     """
     tables = tables or list_tables(client)
     known = {table.name for table in tables}
@@ -239,12 +241,12 @@ def list_views(client: AskedStore, tables: Sequence[StoreTable] = ()) -> list[Ro
 
 
 def time_column(table: StoreTable) -> str | None:
-    """Return the column that says when a row happened, or of which stretch of time it is; `None` without one."""
+    """Return the column with a row's time or the start of its time bucket; `None` without one."""
     return next((name for name in _TIMES if name in table.columns), None)
 
 
 def quoted(name: str) -> str:
-    """Spell a table's name where a statement takes no parameter. Raises ConfigurationError on what is not a name."""
+    """Return a table's name quoted for SQL. Raises ConfigurationError if it is not a valid name."""
     if re.fullmatch(r"\w+", name) is None:
         raise ConfigurationError(f"{name!r} is not a table's name")
     return f"`{name}`"
@@ -256,7 +258,7 @@ def _ttl_of(engine: str) -> str:
 
 
 def _split(key: str) -> list[str]:
-    """Split a sort key at the commas that stand in no bracket."""
+    """Split a sort key at commas outside brackets."""
     parts, depth = [""], 0
     for character in key:
         depth += (character == "(") - (character == ")")

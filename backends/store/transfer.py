@@ -1,7 +1,7 @@
-"""Rows from one store into another, table by table, proven equal before they are taken in.
+"""Copies rows from one store into another, table by table, with checksums verified before rows become visible.
 
-A whole table goes into one that stands beside its own, is compared there, and is then attached partition by partition:
-views see nothing of it, so rollups are copied as they are, and a copy that failed half-way leaves nothing behind.
+A whole table is copied into a temporary table, compared there, and then attached partition by partition. Views do not
+see it, so rollups are copied unchanged, and a copy that fails half-way leaves nothing behind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from backends.store.snapshot import has_rows
 from backends.store.tables import COPY_PREFIX, StoreTable, rows_of
 from contracts.errors import ConfigurationError, TollkeeperError
 
-_BLOCK_ROWS: Final = 16_384  # of a few hundred gaps: some ten megabytes
+_BLOCK_ROWS: Final = 16_384  # about 10 MB for requests with a few hundred inter-token gaps
 READ_SETTINGS: Final = {"max_block_size": _BLOCK_ROWS, "max_threads": 2}
 _WRITE_SETTINGS: Final = {
     "max_insert_block_size": 16 * _BLOCK_ROWS,
@@ -23,25 +23,25 @@ _WRITE_SETTINGS: Final = {
     "min_insert_block_size_bytes": 128 << 20,
     "max_partitions_per_insert_block": 0,
     "async_insert": 0,
-    "insert_deduplicate": 0,  # two blocks that are alike are two blocks
-    "distributed_foreground_insert": 1,  # into a cluster: done when the shards have it
+    "insert_deduplicate": 0,  # equal blocks are not duplicates
+    "distributed_foreground_insert": 1,  # into a cluster: return when the shards have it
 }
 SINCE: Final = "ingested_at > {after:DateTime64(3, 'UTC')} AND ingested_at <= {upto:DateTime64(3, 'UTC')}"
 
 
 class CopyDiffers(TollkeeperError):
-    """A copy is not what was copied. Nothing of it was taken in."""
+    """A copy differs from its source. None of it was made visible."""
 
     code = "copy_differs"
 
 
 def read_table(client: StoreClient, table: StoreTable, rows: str) -> Iterable[bytes]:
-    """Return rows, in the words of `rows_of`, as bytes for `load_table`."""
+    """Return rows (SQL as from `rows_of`) as bytes for `load_table`."""
     return client.stream(f"SELECT {_listed(table)} FROM {rows}", settings=READ_SETTINGS)
 
 
 def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], wanted: TableDigest) -> None:
-    """Fill an empty table with what `read_table` gave. Raises CopyDiffers if it is not as it was there."""
+    """Fill an empty table with the bytes of `read_table`. Raises CopyDiffers if its digest is not `wanted`."""
     if not wanted.rows:
         return
     beside = f"{COPY_PREFIX}for_{table.name}"
@@ -63,10 +63,9 @@ def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], 
 def copy_arrivals(
     source: StoreClient, target: StoreClient, pair: tuple[StoreTable, StoreTable], after: datetime, upto: datetime
 ) -> int:
-    """Copy a base table's rows that arrived after one moment and until another, with all that views make of them.
+    """Copy a base table's rows that arrived between two times; views of the target see them. Return how many.
 
-    `pair` is the table as it is in the source and in the target. Return how many rows were copied. Raises CopyDiffers
-    if they are not as they were.
+    `pair` is the table in the source and in the target. Raises CopyDiffers if the copy differs.
     """
     table, there = pair
     window: Mapping[str, object] = {"after": after, "upto": upto}

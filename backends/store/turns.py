@@ -1,7 +1,7 @@
-"""Turns of writing to the store: an exporter batch by batch, or a command that needs exclusive access.
+"""File locks for writing to the store: by an exporter batch by batch, or by a command with exclusive access.
 
-Files in the data directory, because the two are processes of their own, and the kernel lets go of the locks of one
-that dies. What it cannot tell, whether a batch was in doubt then, is kept as one byte beside.
+They are files in the data directory, because exporter and command are different processes, and the kernel releases the
+locks of a process that dies. Whether a batch was in doubt at that moment is stored as one byte in a file.
 """
 
 import fcntl
@@ -21,11 +21,11 @@ _POLL_SECONDS: Final = 0.01
 
 
 class StoreTurns:
-    """The right to write to one installation's store. Safe to share between threads and processes."""
+    """Locks for one installation's store, safe to use from several threads and processes."""
 
     def __init__(self, data: Path) -> None:
         self._directory = data
-        self._gate = data / "store.gate"  # passed by whoever begins; so that many turns cannot starve a command
+        self._gate = data / "store.gate"  # locked at the start of each turn, so that turns cannot starve a command
         self._turn = data / "store.turn"
         self._commands = data / "store.command"
         self._counting = threading.Lock()
@@ -33,10 +33,11 @@ class StoreTurns:
 
     @contextmanager
     def turn(self) -> Iterator[Callable[[], None]]:
-        """Hold the right to write one batch, from its first try until it is released; waits while a command holds it.
+        """Hold the lock for one batch, from its first attempt to its settlement; waits while a command has exclusive
+        access.
 
-        What this gives is to be called when the batch is settled. One that is left in doubt, because the process
-        ends, is marked: the next turn is the same batch's.
+        Yields a function to call when the batch is settled. If the process ends before, the batch is marked as in
+        doubt, and the next turn must be for the same batch.
         """
         gate = self._opened(self._gate)
         work = self._opened(self._turn)
@@ -45,7 +46,7 @@ class StoreTurns:
             fcntl.flock(work, fcntl.LOCK_SH)
             fcntl.flock(gate, fcntl.LOCK_UN)
             with self._counting:
-                os.pwrite(work, _IN_DOUBT, 0)  # first: where it fails, no turn was begun
+                os.pwrite(work, _IN_DOUBT, 0)  # first, so that a failure begins no turn
                 self._open_turns += 1
             is_settled = False
 
@@ -74,10 +75,10 @@ class StoreTurns:
 
     @contextmanager
     def held(self, patience_seconds: float = 30.0) -> Iterator[None]:
-        """Keep every batch waiting, with none begun and none in doubt.
+        """Hold exclusive access: no batch is in progress or in doubt, and new ones wait.
 
-        Raises StoreUnavailable if a batch in progress does not end in time, and ConfigurationError where a process has
-        ended in the middle of one: whether the store has it is not known until it is tried again.
+        Raises StoreUnavailable if a batch in progress does not end in time, and ConfigurationError if a process ended
+        in the middle of one: whether the store has it is unknown until it is tried again.
         """
         deadline = time.monotonic() + patience_seconds
         gate = self._opened(self._gate)
@@ -97,9 +98,9 @@ class StoreTurns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be the one command that makes copies of this store's tables: each drops what an earlier one left behind.
+        """Hold the lock of commands that create copies of tables, since each of them drops the copies of earlier ones.
 
-        Raises ConfigurationError if another is at it.
+        Raises ConfigurationError if another command has it.
         """
         descriptor = self._opened(self._commands)
         try:

@@ -1,7 +1,7 @@
-"""Inserts of rows that the store may have had before, where it may have forgotten the insert's token.
+"""Inserts rows that may already be in the store, after its memory of deduplication tokens may have expired.
 
-What tells a row is looked for in the table, and what is found is left out. It reads the table for every row, and is for
-the inserts of a collector that was away for very long.
+Rows are looked up in the table by their identity, and those found are left out. That reads the table for every row, and
+is meant for a collector that was down for a very long time.
 """
 
 import time
@@ -15,8 +15,8 @@ import pyarrow
 from backends.store.retention import list_rules
 from backends.store.tables import RollupView, list_tables, list_views, quoted
 
-# Of each table: what leads its sort key, the row's time, and what tells it from others of that time. Log lines and
-# points have no id: as many as are stored of those that look the same are left out.
+# For each table: the first column of its sort key, the time column, and the columns that identify a row at that time.
+# Log lines and metric points have no id: of equal ones, as many as are stored are left out.
 IDENTITIES: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "requests": ("tenant", "started_at", ("request_id",)),
     "attempts": ("tenant", "started_at", ("request_id", "number")),
@@ -28,29 +28,28 @@ IDENTITIES: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "logs": ("tenant", "at", ("service", "severity_number", "body")),
     "metrics": ("tenant", "at", ("service", "name", "kind", "count")),
 }
-_ASKED_TOGETHER: Final = 1_000  # times; as parameters they take some 20 KB
+_ASKED_TOGETHER: Final = 1_000  # times per query; as parameters they take about 20 KB
 
 
 class InsertingStore(Protocol):
-    """The part of the store's client that is needed."""
+    """The methods of the store's client that are needed."""
 
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
-        """Insert rows once per token; raises what StoreClient does."""
+        """Insert rows once per token. Raises what StoreClient does."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Return a query's rows; raises what StoreClient does."""
+        """Return a query's rows. Raises what StoreClient does."""
 
 
 class UnstoredRows:
-    """Stands before a store, and inserts those rows only that it does not have. Raises what the store's client does.
+    """Wraps a store, and inserts only rows that it does not have. Raises what StoreClient does.
 
-    That is so for tables that may have forgotten a token, or have a rollup that may (`forgetful`); others are asked to
-    know it. `received_at_ns`: the rows came to the collector then or later, and were not stored before (Unix time).
+    This applies to tables that may have forgotten a token, or whose rollups may have (`forgetful`); other tables rely
+    on their tokens. `received_at_ns`: the rows reached the collector then or later, and were not stored before (Unix
+    time). A missing row that is older than its table or its tenant's retention allows may have been stored and deleted;
+    it is left out, because rollups would count it twice.
 
-    Of a row that is not there, and is older than its table or its tenant's rule keeps it, nobody can tell whether it
-    was: it is left out, for rollups would count it twice.
-
-    Rows that are there, but were not taken into a rollup because the store died in between, stay out of that rollup:
+    Rows that exist but did not reach a rollup, because the store crashed in between, stay missing from that rollup:
     `tollkeeper store check` finds them.
     """
 
@@ -71,10 +70,12 @@ class UnstoredRows:
         self._received_at = received_at_ns // 10**9
         self._clock = clock
         self.left_out = 0  # rows that were stored before
-        self.past_retention: Counter[str] = Counter()  # rows that may have been, and are past what is kept; by table
+        self.past_retention: Counter[str] = Counter()  # rows past retention that may have been stored; by table
 
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
-        """Insert what is not stored, under a token of its own; all under its own where that is remembered."""
+        """Insert the rows that are not stored, under a new token; all rows under the given one if tokens are still
+        known.
+        """
         if table not in self._compared:
             self._store.insert_arrow(table, data, deduplication_token=deduplication_token)
             return
@@ -87,15 +88,17 @@ class UnstoredRows:
             self.past_retention[table] += past
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Ask the store itself."""
+        """Return a query's rows from the store."""
         return self._store.query(sql, parameters)
 
     def ping(self) -> bool:
-        """Return True: it answers: it was asked a moment ago."""
+        """Return `True`, because the store was queried a moment ago."""
         return True
 
     def _missing(self, table: str, data: pyarrow.Table) -> tuple[list[int], int]:
-        """Return the places of rows that were never stored, and how many others may only have been."""
+        """Return the indexes of rows that were never stored, and the number of rows that may have been stored and
+        deleted.
+        """
         lead, time, telling = IDENTITIES[table]
         names = (time, lead, *telling)
         keys = list(zip(*(_comparable(data.column(name)) for name in names), strict=True))
@@ -132,7 +135,7 @@ class UnstoredRows:
 
 
 def _with_sources(tables: Collection[str], views: Collection[RollupView]) -> set[str]:
-    """Return the tables, and those that they are rollups of, at any remove."""
+    """Return the tables and those that they are rollups of, directly or indirectly."""
     found = set(tables)
     while more := {view.source for view in views if view.target in found} - found:
         found |= more
@@ -140,7 +143,7 @@ def _with_sources(tables: Collection[str], views: Collection[RollupView]) -> set
 
 
 def _shown(name: str, kind: pyarrow.DataType) -> str:
-    """Spell a column as the server is to give it, so that both sides compare the same text or number."""
+    """Return the SQL for a column in the form in which both sides are compared, as text or number."""
     if pyarrow.types.is_timestamp(kind):
         return f"toUnixTimestamp64Nano({name})"
     if pyarrow.types.is_fixed_size_binary(kind):

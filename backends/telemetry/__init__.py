@@ -1,1 +1,1 @@
-"""OTLP envelopes and Prometheus text."""
+"""OTLP messages, Prometheus text, and Parquet files."""

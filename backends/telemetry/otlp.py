@@ -1,7 +1,7 @@
-"""OTLP envelopes for batches of packed records: what the gateway sends and the collector reads.
+"""OTLP messages with batches of packed records, which the gateway sends and the collector reads.
 
-One ExportLogsServiceRequest is one batch: its resource names the sender and the batch id, which the sender mints
-once and every hop keeps; each LogRecord carries one packed record as bytes. Transport is the callers' business.
+One ExportLogsServiceRequest is one batch: its resource has the sender's name and the batch id, which the sender creates
+once and every hop keeps; each LogRecord contains one packed record as bytes. Transport is up to the callers.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ PackedRecord = tuple[str, int, bytes]  # event name, time in Unix nanoseconds, p
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
-    """A batch of packed records. `batch_id` is empty if the sender gave none."""
+    """A batch of packed records. `batch_id` is empty if the sender set none."""
 
     batch_id: str
     service_name: str
@@ -37,7 +37,7 @@ class PackedBatch:
 def build_export_request(
     batch_id: str, service_name: str, packed_records: Sequence[PackedRecord], key: bytes | None = None
 ) -> bytes:
-    """Serialise a batch, signed if there is a key. The same arguments give the same bytes."""
+    """Return a batch as bytes, signed if there is a key. The same arguments give the same bytes."""
     stated = {names.SERVICE_NAME: service_name, names.BATCH_ID: batch_id}
     if key is not None:
         stated[names.BATCH_SIGNATURE] = signature_of_batch(key, batch_id, digest_of_records(packed_records))
@@ -52,7 +52,7 @@ def build_export_request(
 
 
 def parse_export_request(body: bytes) -> PackedBatch:
-    """Read a batch back; log records that are not packed records are left out. Raises InvalidRequest."""
+    """Return the batch in a message; log records that are not packed records are skipped. Raises InvalidRequest."""
     request = parse_logs(body)
     first = request.resource_logs[0].resource if request.resource_logs else Resource()
     records = [
@@ -66,7 +66,7 @@ def parse_export_request(body: bytes) -> PackedBatch:
 
 
 def parse_logs(body: bytes) -> ExportLogsServiceRequest:
-    """Parse the message and no more. Raises InvalidRequest."""
+    """Parse the protobuf message only. Raises InvalidRequest."""
     try:
         return ExportLogsServiceRequest.FromString(body)
     except DecodeError as error:
@@ -76,7 +76,9 @@ def parse_logs(body: bytes) -> ExportLogsServiceRequest:
 
 
 def rejected_records(response: bytes) -> tuple[int, str]:
-    """Read a collector's answer: how many records it will never take, and its reason. Raises InvalidRequest."""
+    """Return, from a collector's response, how many records it rejects for ever, and the reason. Raises
+    InvalidRequest.
+    """
     try:
         partial = ExportLogsServiceResponse.FromString(response).partial_success
     except DecodeError as error:
@@ -88,7 +90,7 @@ def rejected_records(response: bytes) -> tuple[int, str]:
 
 
 def string_attribute(resource: Resource, key: str) -> str:
-    """Return a resource's attribute where it is a string, else ''."""
+    """Return a resource's attribute if it is a string, otherwise ""."""
     for attribute in resource.attributes:
         if attribute.key == key:
             return attribute.value.string_value

@@ -1,4 +1,4 @@
-"""Parquet files in a directory or in a bucket: each appears whole or not at all, and is replaced by one of its name."""
+"""Parquet files in a directory or bucket, written atomically and replaced by name."""
 
 import contextlib
 import io
@@ -18,14 +18,14 @@ _HINT: Final = "give a directory's absolute path, or s3://BUCKET/PREFIX?region=R
 
 
 class ParquetFiles(Protocol):
-    """Takes tables as files. `path` has its folders, separated by slashes."""
+    """Writes tables as files. `path` may have folders, separated by slashes."""
 
     def write(self, path: str, rows: pyarrow.Table) -> None:
-        """Write a file in place of one of the same path; when this returns it is kept. Raises Unavailable."""
+        """Write or replace a file; it is durable on return. Raises Unavailable."""
 
 
 def open_parquet_files(address: str) -> ParquetFiles:
-    """Return the files of an address. Raises ConfigurationError if it is none; a bucket is not asked for yet."""
+    """Return the writer for an address. Raises ConfigurationError if it is invalid; a bucket is not contacted yet."""
     if address.startswith("/"):
         return LocalParquetFiles(Path(address))
     parts = urlsplit(address)
@@ -50,7 +50,7 @@ class LocalParquetFiles:
         self._root = root
 
     def write(self, path: str, rows: pyarrow.Table) -> None:
-        """Write a file by way of a draft, which readers of `*.parquet` do not see. Raises Unavailable."""
+        """Write a file through a draft, which readers of `*.parquet` do not see. Raises Unavailable."""
         target = self._root / path
         draft = target.with_name(f".{target.name}.draft")
         try:
@@ -63,26 +63,26 @@ class LocalParquetFiles:
             _sync_directory(target.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
-                draft.unlink()  # on a full disk it would keep the last room
+                draft.unlink()  # frees its space on a full disk
             raise Unavailable(f"the directory of TOLLKEEPER_FORWARD_PARQUET takes no file: {error.strerror}") from error
 
 
 class BucketParquetFiles:
-    """Objects below a prefix of a bucket. Credentials are found as the store's own clients find them."""
+    """Objects below a prefix of a bucket. Credentials come from the storage provider's usual sources."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._opened: tuple[pyarrow.fs.FileSystem, str] | None = None
 
     def write(self, path: str, rows: pyarrow.Table) -> None:
-        """Write an object, which appears once all of it was sent. Raises Unavailable."""
+        """Write an object, which appears once it is complete. Raises Unavailable."""
         try:
             if self._opened is None:
                 self._opened = pyarrow.fs.FileSystem.from_uri(self._address)
             bucket, root = self._opened
             with bucket.open_output_stream(f"{root}/{path}") as stream:
                 stream.write(_encoded(rows))
-        except (OSError, pyarrow.ArrowException) as error:  # its text may quote what was signed
+        except (OSError, pyarrow.ArrowException) as error:  # its text may quote the signed request
             raise Unavailable(f"the bucket of TOLLKEEPER_FORWARD_PARQUET takes no object ({_cause(error)})") from error
 
 
@@ -101,6 +101,6 @@ def _sync_directory(path: Path) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Return the store's word for what failed, such as ACCESS_DENIED, else the kind of the error."""
+    """Return the storage's error code, such as ACCESS_DENIED, or else the error's class."""
     _, found, rest = str(error).partition("AWS Error ")
     return rest.split(" ", 1)[0] if found else type(error).__name__

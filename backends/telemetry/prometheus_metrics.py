@@ -1,4 +1,4 @@
-"""A page of Prometheus' text format as an OTLP metrics request."""
+"""Converts a page in Prometheus' text format to an OTLP metrics request."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _OWN_LABELS: Final = {"histogram": "le", "summary": "quantile"}
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """What a metric is called here: name, unit, and by what its values are multiplied."""
+    """A metric's name and unit in OTLP, and the factor for its values."""
 
     name: str
     unit: str = ""
@@ -57,15 +57,15 @@ class _Series:
 
     labels: dict[str, str]
     value: float | None = None
-    parts: list[tuple[float, float]] = field(default_factory=list)  # bound or quantile, and what stands there
+    parts: list[tuple[float, float]] = field(default_factory=list)  # bound or quantile, and its value
     sum: float | None = None
     count: float | None = None
 
 
 def metrics_request(page: str, target: str, now_ns: int, started_at_ns: int) -> ExportMetricsServiceRequest:
-    """Read a page. `target` is its URL, whose host and port name the service's instance.
+    """Return a page's metrics as a request. `target` is its URL, whose host and port name the service's instance.
 
-    Counters began, as far as is known, at `started_at_ns`, when we first looked. Unreadable lines are left out.
+    Counters are assumed to have started at `started_at_ns`, the time of the first scrape. Unreadable lines are skipped.
     """
     request = ExportMetricsServiceRequest()
     part = request.resource_metrics.add()
@@ -81,10 +81,10 @@ def metrics_request(page: str, target: str, now_ns: int, started_at_ns: int) -> 
     counters = set(_COUNTER.findall(page))
     metrics: dict[tuple[str, str], Any] = {}
     for family in read_families(page):
-        # The parser ends every counter's name in _total; a page may not.
+        # The parser adds _total to every counter's name, which the page may not have.
         name = f"{family.name}_total" if family.type == "counter" and family.name not in counters else family.name
         rename = RENAMES.get(name, Rename(name))
-        known = name, family.type  # the parser makes a family of each series without a type
+        known = name, family.type  # the parser creates a family per series without a type
         if known not in metrics:
             metrics[known] = scope.metrics.add(name=rename.name, unit=rename.unit)
         for series in _series(family, name).values():
@@ -145,7 +145,7 @@ def _scaled(series: _Series, factor: float) -> float:
 
 
 def _fill_histogram(point: Any, series: _Series) -> None:
-    """Write buckets as OTLP counts them: each its own, where Prometheus counts all below."""
+    """Set a histogram's buckets: OTLP counts each bucket separately, Prometheus cumulatively."""
     parts = sorted(series.parts)
     below = 0
     for bound, value in parts:
@@ -154,7 +154,7 @@ def _fill_histogram(point: Any, series: _Series) -> None:
         point.bucket_counts.append(count)
         if math.isfinite(bound):
             point.explicit_bounds.append(bound)
-    if parts and math.isfinite(parts[-1][0]):  # a page without its last bucket, which is the count
+    if parts and math.isfinite(parts[-1][0]):  # the page lacks the last bucket, which equals the count
         point.bucket_counts.append(max(_whole(series.count) - below, 0))
     point.count = sum(point.bucket_counts) if parts else _whole(series.count)
     if series.sum is not None:

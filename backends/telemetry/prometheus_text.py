@@ -1,4 +1,4 @@
-"""Prometheus' text format as other servers write it (version 0.0.4; OpenMetrics' as far as it is alike)."""
+"""Parser for Prometheus' text format of other servers (version 0.0.4; OpenMetrics as far as compatible)."""
 
 from typing import Final
 
@@ -6,15 +6,14 @@ from prometheus_client.core import Metric, Sample
 from prometheus_client.parser import text_string_to_metric_families
 
 _MAX_LINE: Final = 1 << 14  # characters; the parser's time grows with the square of a line's labels
-# What the parser raises on lines that are none: it indexes empty names, and reads integers of any length.
+# Errors of the parser on invalid lines: it indexes empty names, and reads integers of any length.
 _UNREADABLE: Final = (ValueError, IndexError, OverflowError)
 
 
 def read_families(page: str, prefixes: tuple[str, ...] = ("",)) -> list[Metric]:
-    """Return the metrics on a page that have series, every value a float.
+    """Return the metrics of a page that have series, with all values as floats. Invalid and overlong lines are skipped.
 
-    Lines that cannot be read, or are too long, are left out.
-    With `prefixes`, lines that begin otherwise are left out unread, comments too: each series is a metric of its own.
+    With `prefixes`, other lines are skipped unparsed, including comments, so that each series is a metric of its own.
     """
     lines = [line for line in page.split("\n") if line.startswith(prefixes) and len(line) <= _MAX_LINE]
     try:

@@ -1,7 +1,7 @@
-"""Token ids of words that were encoded before: most of a prompt's words are, and looking one up costs a tenth.
+"""Caches token ids of words: most words of a prompt have been encoded before, and a look-up takes a tenth of the time.
 
-The ids are the library's own, to the last one. A tokenizer whose pieces never reach over the space between two words
-encodes each word, with the space before it, as it encodes it within a text; `are_words_apart` says which ones do.
+The ids are exactly those of the tokenizer library. This works for tokenizers whose pieces never extend over the space
+between two words, so that each word with the space before it is encoded as within a text; see `are_words_apart`.
 """
 
 import re
@@ -11,19 +11,19 @@ from typing import Final
 import msgspec
 from tokenizers import Tokenizer
 
-_KEPT: Final = 16_384  # words, twice: some 8 MB at the most
-_LONGEST: Final = 24  # characters of a word that is kept
+_KEPT: Final = 16_384  # words in each of two generations: at most about 8 MB
+_LONGEST: Final = 24  # maximum length of a cached word in characters
 _MOST_FIRSTS: Final = 1024
-_LOOKED_AT: Final = 32  # words of a text that is nearly all new, for what is worth keeping
-_LEARNED_AT_ONCE: Final = 8  # of these: a seventh of what it takes to encode 1 KB
-_COST_OF_A_WORD: Final = 2  # encoded alone, against one within a text
+_LOOKED_AT: Final = 32  # words of a mostly new text that are considered for the cache
+_LEARNED_AT_ONCE: Final = 8  # of these added: takes a seventh of the time to encode 1 KB
+_COST_OF_A_WORD: Final = 2  # cost of encoding a word alone, relative to one within a text
 _NONE: Final[list[int]] = []
-# A space after one of these begins a new piece. What counts as a space differs from library to library; these never do.
+# A space after one of these characters begins a new piece. None of them counts as a space in any library.
 AT_SPACES: Final = re.compile(r"(?<=[!-~\w]) ")
 _DIGIT: Final = re.compile(r"\d")
 
-# How GPT-2 ("ByteLevel", by itself), Llama 3, Qwen 2 and gpt-oss cut a text into pieces. In none of them can a piece go
-# on over a space, unless that follows another space.
+# How GPT-2 ("ByteLevel" alone), Llama 3, Qwen 2 and gpt-oss split a text into pieces. In none of them can a piece
+# contain a space after its beginning, unless that follows another space.
 _CONTRACTIONS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST: Final = r"\s+(?!\S)|\s+"
 _LLAMA: Final = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|" + _REST
@@ -77,16 +77,18 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def are_words_apart(tokenizer: bytes) -> bool:
-    """Return whether a tokenizer.json encodes each word of a text, with the space before it, as it does it alone."""
+    """Return whether a tokenizer.json encodes each word of a text, with the space before it, as it does the
+    word alone.
+    """
     try:
         file = msgspec.json.decode(tokenizer, type=_File)
     except msgspec.MsgspecError:
-        return False  # of a form that is not known here
+        return False  # an unknown format
     model, cutter = file.model, file.pre_tokenizer
     return (
         cutter is not None
         and _cuts_at_spaces(cutter)
-        # Composing (NFC) never joins a space with what is around it.
+        # NFC normalization never combines a space with other characters.
         and (file.normalizer is None or file.normalizer.type == "NFC")
         and model.type == "BPE"
         and not (model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix)
@@ -110,15 +112,15 @@ def _is_byte_level(cutter: _Cutter) -> bool:
 
 
 def _stands_alone(token: _AddedToken) -> bool:
-    """Return whether an added token is found wherever its text is, and takes none of what is around it."""
+    """Return whether an added token is matched everywhere in a text, and includes no surrounding characters."""
     return not (token.single_word or token.lstrip or token.rstrip or re.search(r"\s", token.content))
 
 
 class KnownWords:
-    """Encodes texts by their words. What it keeps of them: words of up to 24 characters, and none with a digit, so
-    that numbers, keys and ids neither stay here nor take the place of words that come again.
+    """Encodes texts word by word with a cache of words of up to 24 characters without digits.
 
-    Only for tokenizers of which `are_words_apart` says so. May be called in several threads.
+    Words with digits are not cached, so that numbers, keys and ids are not kept and do not displace words. Only for
+    tokenizers for which `are_words_apart` is true. May be called from several threads.
     """
 
     __slots__ = ("_firsts", "_kept", "_known", "_known_before", "_tokenizer")
@@ -126,30 +128,30 @@ class KnownWords:
     def __init__(self, tokenizer: Tokenizer, *, kept: int = _KEPT) -> None:
         self._tokenizer = tokenizer
         self._kept = kept
-        # By word, without the space that stands before it. Once as many are known as are kept they are set aside, and
-        # those that are not asked for again are forgotten when as many others have come.
+        # By word, without the space before it, in two generations: a full cache becomes the previous generation, whose
+        # words are dropped at the next change unless they are used again.
         self._known = _Known()
         self._known_before = _Known()
-        self._firsts = _Known()  # what texts begin with, and no space stands before
+        self._firsts = _Known()  # first words of texts, which have no space before
 
     def __len__(self) -> int:
-        """Return how many words are kept."""
+        """Return the number of cached words."""
         return len(self._known) + len(self._known_before) + len(self._firsts)
 
     def encode(self, text: str) -> list[int]:
-        """Return a text's token ids, without special tokens beyond those that it holds."""
+        """Return a text's token ids, without adding special tokens."""
         words = text.split(" ")
         found = self._look_up(words)
         return _joined(found) if all(found) else self._encode_new(text, words, found)
 
     def _look_up(self, words: list[str]) -> list[list[int]]:
-        """Return the ids of each word; none for one that is not known."""
+        """Return the ids of each word; an empty list for a word that is not cached."""
         found = list(map(self._known.__getitem__, words))
         found[0] = self._firsts[words[0]]
         return found
 
     def _encode_new(self, text: str, words: list[str], found: list[list[int]]) -> list[int]:
-        """Encode a text of which not all is known, and remember what is worth it."""
+        """Encode a text with uncached words, and cache suitable ones."""
         missing = _places_missing(found)
         if self._is_mostly_new(words, missing):
             return self._encode_whole(text, words, missing)
@@ -180,14 +182,14 @@ class KnownWords:
         return _joined(found)
 
     def _is_mostly_new(self, words: list[str], missing: list[int]) -> bool:
-        """Return whether to encode the words that are not known takes longer than to encode the text."""
+        """Return whether encoding the uncached words would take longer than encoding the whole text."""
         if len(missing) * _COST_OF_A_WORD <= len(words):
             return False
         new = {words[place] for place in missing}.difference(self._known_before)
         return len(new) * _COST_OF_A_WORD > len(words)
 
     def _encode_whole(self, text: str, words: list[str], missing: list[int]) -> list[int]:
-        """Encode a text that is nearly all new as it stands, and learn a few of its words, from all over it."""
+        """Encode a mostly new text as a whole, and cache a few words spread over it."""
         some = missing[:: len(missing) // _LOOKED_AT + 1]
         places = [place for place in some if _is_worth_keeping(words[place])][:_LEARNED_AT_ONCE]
         pieces = [text, *(f" {words[place]}" if place else words[place] for place in places)]
@@ -231,7 +233,7 @@ def _places_missing(found: list[list[int]]) -> list[int]:
 
 
 def _ends_a_piece(word: str) -> bool:
-    """Return whether a space that follows is sure to begin a new piece, as in `AT_SPACES`."""
+    """Return whether a space after this word certainly begins a new piece, as in `AT_SPACES`."""
     last = word[-1:]
     return "!" <= last <= "~" or last.isalnum()
 

@@ -1,4 +1,6 @@
-"""A model's tokenizer and chat template, as its host sent them: messages become text, text becomes token ids."""
+"""A model's tokenizer and chat template, as its host sent them: renders messages to text, and encodes text to token
+ids.
+"""
 
 import json
 import os
@@ -19,23 +21,25 @@ TextT = TypeVar("TextT")
 
 _SHOWN_HASH: Final = 12
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
-_MOST_BY_WORDS: Final = 8192  # characters; of more the library lets the interpreter go on meanwhile, words would not
-# The library needs some 200 bytes of memory per byte of text: longer texts are encoded piece by piece.
+_MOST_BY_WORDS: Final = 8192  # characters; longer texts are left to the library, which releases the GIL
+# The library needs about 200 bytes of memory per byte of text, so longer texts are encoded in pieces.
 PIECE_CHARACTERS: Final = 64 * 1024
-# A piece without a place to cut is encoded whole up to here. A longer one is counted first, cut anywhere, which may
-# find more tokens than it has: by far less than the slack, as a cut changes only the tokens around it.
+# A piece that cannot be split is encoded whole up to this length. A longer one is first split anywhere and counted,
+# which may give more tokens than it has: by far less than the slack, because a split affects only the tokens around it.
 _MOST_UNCUT: Final = 4 * PIECE_CHARACTERS
 _SLACK: Final = 1.125
 _MORE_SLACK: Final = 64  # tokens
-_MOST_TOKENS: Final = 1_000_000  # of all texts of one request: some 40 MB as numbers
-# Composing (NFC) makes of the bytes of an alpha with three marks, or of three Hangul letters, a third and more: fewer
-# than four bytes become one.
+_MOST_TOKENS: Final = 1_000_000  # of all texts of one request: about 40 MB as numbers
+# NFC normalization shortens an alpha with three marks, or three Hangul letters, to about a third of the bytes: always
+# by less than a factor of 4.
 _MOST_COMPOSED: Final = 4
 
 
 class PromptFormat:
-    """Renders and encodes for one model. Building it parses the whole vocabulary, which may take a second: do it in a
-    thread. Raises ConfigurationError if the bytes are not what their hash says, or cannot be read.
+    """Renders and encodes prompts for one model.
+
+    Construction parses the whole vocabulary, which may take a second, so do it in a thread. Raises ConfigurationError
+    if the bytes do not match their hash or cannot be parsed.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class PromptFormat:
         tokenizer_hash: str = "",
         template_hash: str = "",
     ) -> None:
-        # A batch of one is not worth threads of the library's own; what is long is encoded in one of ours.
+        # The library's own threads do not pay off for a batch of one; long texts are encoded in a thread here.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         _check_hash("tokenizer", tokenizer, tokenizer_hash)
         _check_hash("chat template", template.encode(), template_hash)
@@ -55,7 +59,7 @@ class PromptFormat:
             self._tokenizer = Tokenizer.from_buffer(tokenizer)
         except Exception as error:  # the library raises bare Exception for every fault of a file
             raise ConfigurationError(f"the tokenizer cannot be read: {str(error)[:200]}") from error
-        # What a file says of cutting and filling up is for training: a prompt is never cut without a word.
+        # Truncation and padding settings of the file are for training: prompts are never truncated silently.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._words = KnownWords(self._tokenizer) if are_words_apart(tokenizer) else None
@@ -64,11 +68,11 @@ class PromptFormat:
         self._template, self._variables = _compile(template)
 
     def takes(self, variable: str) -> bool:
-        """Return whether the template reads a variable, such as `tools`."""
+        """Return whether the template uses a variable, such as `tools`."""
         return variable in self._variables
 
     def render(self, messages: Sequence[Mapping[str, object]], **more: object) -> str:
-        """Render a chat up to where the assistant's answer begins.
+        """Render a chat up to the beginning of the assistant's answer.
 
         Raises InvalidRequest if the template refuses the messages or there is none.
         """
@@ -83,25 +87,26 @@ class PromptFormat:
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            # Without the error's text, which may quote the prompt.
+            # Without the error's message, which may quote the prompt.
             raise InvalidRequest(
                 f"the messages cannot be rendered with the model's chat template ({type(error).__name__})",
                 param="messages",
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Encode a rendered prompt, which has its special tokens already. May be called in a thread: where the text is
-        long, the interpreter is free meanwhile."""
+        """Return the token ids of a rendered prompt, which has its special tokens already. May be called in a thread:
+        for long texts the library releases the GIL.
+        """
         if self._words is not None and len(text) <= _MOST_BY_WORDS:
             return self._words.encode(text)
-        # Of a batch the library works out no offsets, which nobody asks for: a quarter of the time.
+        # The batch function computes no offsets, which takes a quarter of the time.
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def encode_within(self, text: str, most: int) -> list[int] | None:
-        """Encode a rendered prompt as `encode` does; `None` if it has more than `most` tokens.
+        """Return the token ids of a rendered prompt as `encode` does; `None` if it has more than `most` tokens.
 
-        Such a prompt is refused by its length if its tokens cannot be that long; otherwise encoding stops there.
+        A prompt that is too long by its characters is refused without encoding; otherwise encoding stops at the limit.
         """
         if len(text) <= PIECE_CHARACTERS:
             ids = self.encode(text)
@@ -120,17 +125,17 @@ class PromptFormat:
         return found
 
     def is_too_long(self, text: str, most: int) -> bool:
-        """Return whether a text is certain to have more than `most` tokens. Encodes about as many at most."""
+        """Return whether a text certainly has more than `most` tokens. Encodes at most about as many."""
         if len(text) <= PIECE_CHARACTERS:
             return False
         return self._is_longer(text, most) or self._counts_more(text, most)
 
     def _is_longer(self, text: str, most: int) -> bool:
-        """Return whether a text has more characters, of a byte or more each, than `most` tokens can hold."""
+        """Return whether a text has more characters than the bytes of `most` tokens of maximum length."""
         return self.token_bytes > 0 and len(text) > most * self.token_bytes
 
     def _counts_more(self, text: str, most: int) -> bool:
-        """Return whether a text, cut anywhere, has more tokens than `most` and the slack for the cuts."""
+        """Return whether a text, split anywhere, has more tokens than `most` plus the slack for the splits."""
         count = 0
         for start in range(0, len(text), PIECE_CHARACTERS):
             count += self._count(text[start : start + PIECE_CHARACTERS])
@@ -139,7 +144,7 @@ class PromptFormat:
         return False
 
     def _beginning(self, text: str, most: int) -> str:
-        """Return as much of a text as has its first `most` tokens."""
+        """Return a beginning of a text that contains its first `most` tokens."""
         if len(text) <= PIECE_CHARACTERS:
             return text
         count = 0
@@ -153,7 +158,7 @@ class PromptFormat:
         return len(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0])
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """Cut a text where its tokens are the same as uncut: at spaces, if the tokenizer keeps words apart."""
+        """Split a text where its tokens do not change: at spaces, if the tokenizer keeps words apart."""
         start = 0
         while self._words is not None and len(text) - start > PIECE_CHARACTERS:
             place = _next_cut(text, start + PIECE_CHARACTERS)
@@ -162,14 +167,14 @@ class PromptFormat:
         yield text[start:]
 
     def _longest_token(self) -> int:
-        """Return the maximum length of a token in bytes. A character of the vocabulary is one byte of text."""
+        """Return the maximum length of a token in bytes. In the vocabulary, a character stands for one byte."""
         longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=False)), default=0)
         added = [len(one.content.encode()) for one in self._tokenizer.get_added_tokens_decoder().values()]
         composes = self._tokenizer.normalizer is not None
         return max(longest * (_MOST_COMPOSED if composes else 1), *added, 1)
 
     def encode_inputs(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode texts for embedding, each with the special tokens the model frames it with.
+        """Return the token ids of texts for embedding, each with the model's special tokens.
 
         Raises InvalidRequest if they have more than a million tokens together.
         """
@@ -182,7 +187,9 @@ class PromptFormat:
         return found
 
     def encode_cut(self, texts: Sequence[tuple[str, int | None]]) -> list[list[int]]:
-        """Encode texts as `encode_inputs` does, each cut to a number of tokens before it is framed; `None`: whole."""
+        """Return the token ids of texts as `encode_inputs` does, each truncated to a number of tokens first; `None`:
+        not truncated.
+        """
         found: list[list[int]] = []
         count = 0
         for batch in _in_batches(texts, lambda given: len(given[0])):
@@ -197,7 +204,7 @@ class PromptFormat:
 
 
 def _added_up(count: int, encoded: Sequence[list[int]]) -> int:
-    """Return how many tokens there are with those just encoded. Raises InvalidRequest on more than a million."""
+    """Return the number of tokens including those just encoded. Raises InvalidRequest above a million."""
     count += sum(map(len, encoded))
     if count > _MOST_TOKENS:
         raise InvalidRequest(
@@ -208,7 +215,7 @@ def _added_up(count: int, encoded: Sequence[list[int]]) -> int:
 
 
 def _in_batches(texts: Sequence[TextT], size_of: Callable[[TextT], int]) -> Iterator[list[TextT]]:
-    """Yield texts in their order, as many at a time as have about the length of a piece."""
+    """Yield texts in order, in batches of about the length of a piece."""
     batch: list[TextT] = []
     size = 0
     for text in texts:
@@ -222,8 +229,8 @@ def _in_batches(texts: Sequence[TextT], size_of: Callable[[TextT], int]) -> Iter
 
 
 def _next_cut(text: str, start: int) -> int:
-    """Return the first place at or after `start` where a text can be cut: before a space that begins a new piece."""
-    while start < len(text):  # step by step: one search of a long text would hold up the interpreter
+    """Return the first position from `start` on where a text can be split: before a space that begins a new piece."""
+    while start < len(text):  # in steps, because one search of a long text would hold the GIL
         end = start + PIECE_CHARACTERS
         space = AT_SPACES.search(text, start, end)
         if space is not None:
@@ -233,14 +240,14 @@ def _next_cut(text: str, start: int) -> int:
 
 
 class _Refusal(Exception):
-    """A template's own `raise_exception`."""
+    """Raised by a template's `raise_exception`."""
 
 
 class _ChatEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox that looks into messages at once: most of what templates ask for are names in them."""
+    """A sandbox with a faster look-up of attributes in messages, which templates use most."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # As in the class above, without finding out by an exception that a dict has no such attribute.
+        # As in the base class, but without an exception for missing attributes of dicts.
         if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
             if attribute in obj:
                 return obj[attribute]
@@ -270,7 +277,7 @@ def _compile(template: str) -> tuple[jinja2.Template | None, frozenset[str]]:
         compiled = environment.from_string(template)
     except jinja2.TemplateError as error:
         raise ConfigurationError(f"the chat template cannot be read: {error}") from error
-    compiled.globals = dict(compiled.globals)  # copied for each chat, which takes a chain of maps much longer
+    compiled.globals = dict(compiled.globals)  # copied for each chat, which is slow for a ChainMap
     return compiled, frozenset(variables)
 
 

@@ -1,1 +1,1 @@
-"""The tool host: starts MCP servers that speak over their standard input and output, and offers them over HTTP."""
+"""The tool host: starts MCP servers that communicate over stdin and stdout, and offers them over HTTP."""

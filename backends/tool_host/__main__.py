@@ -1,4 +1,4 @@
-"""`python -m backends.tool_host`: the tool host."""
+"""`python -m backends.tool_host`: runs the tool host."""
 
 import asyncio
 import logging

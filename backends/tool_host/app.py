@@ -1,4 +1,4 @@
-"""Runs the tool host: its programs, its socket, and its orderly end."""
+"""Runs the tool host: programs, socket, graceful shutdown."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ _DRAIN_SECONDS: Final = 10
 
 
 async def run(settings: ToolHostSettings) -> None:
-    """Serve until told to stop. Raises ConfigurationError if the file cannot be used, or the socket is in use."""
+    """Serve until stopped. Raises ConfigurationError if the programs' file is invalid or the socket in use."""
     programs = read_programs(settings.tools_file)
     socket_file = SocketFile(settings.socket, "a tool host", "TOLLKEEPER_TOOLS_SOCKET")
     try:
         host = ToolHost(programs, str(settings.data.absolute()))
-        server = ServerWithoutSignals(  # its end by a signal is `run`'s: programs are ended after it
+        server = ServerWithoutSignals(  # `run` handles signals itself, to end programs after the server
             uvicorn.Config(
                 host,
                 lifespan="off",

@@ -1,7 +1,7 @@
-"""Offers programs as MCP servers over HTTP: `POST /NAME`, as the protocol's streamable transport has it.
+"""Offers programs as MCP servers over HTTP: `POST /NAME`, as in MCP's streamable HTTP transport.
 
-A server with a handshake gets a process for each session, so that what one caller does in it is not another's. One of
-the stateless revision has one process for all.
+A server with a handshake gets a process per session, so that callers are isolated. A server of the stateless revision
+has one process for all.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from backends.tool_host.programs import Program
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 5.0  # between two looks for processes that nobody uses
-_PROBE_SECONDS: Final = 8.0  # for a server to say whether it speaks the stateless revision
-_AGAIN_SECONDS: Final = 1.0  # between two starts of a program that has just failed to start, or ended at once
-_MAX_NOTIFICATIONS: Final = 256  # that wait for a gateway
+_LOOK_SECONDS: Final = 5.0  # between searches for unused processes
+_PROBE_SECONDS: Final = 8.0  # timeout of the probe whether a server speaks the stateless revision
+_AGAIN_SECONDS: Final = 1.0  # minimum time between two starts of a program that failed
+_MAX_NOTIFICATIONS: Final = 256  # buffered per request
 _DISCOVER: Final = "server/discover"
 _SERVER_ERROR: Final = -32000
 _JSON: Final = b"application/json"
@@ -35,7 +35,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class _Answered(Exception):
-    """What a request is answered with, other than by its server."""
+    """Ends a request with this response, instead of one by its server."""
 
     def __init__(self, status: int, body: bytes = b"", kind: bytes = b"text/plain") -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class _Answered(Exception):
 
 
 class ToolHost:
-    """An ASGI application. `directory` is where programs run that name none of their own."""
+    """ASGI application. `directory` is the working directory of programs that set none."""
 
     def __init__(self, programs: Mapping[str, Program], directory: str) -> None:
         self._programs = programs
         self._directory = directory
-        self._processes: dict[tuple[str, str], StdioProcess] = {}  # by server, and session or key
+        self._processes: dict[tuple[str, str], StdioProcess] = {}  # by server name, and session or key
         self._failed_at: dict[str, float] = {}
         self._starting = {name: asyncio.Lock() for name in programs}
         self._sweeper = asyncio.create_task(self._sweep())
@@ -63,7 +63,7 @@ class ToolHost:
             await _send(send, answer.status, answer.kind, answer.body)
 
     async def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         self._sweeper.cancel()
         await asyncio.gather(self._sweeper, return_exceptions=True)
         processes, self._processes = list(self._processes.values()), {}
@@ -97,13 +97,13 @@ class ToolHost:
             raise _Answered(502, str(error).encode()) from error
 
     async def _process_for(self, name: str, session: str, key: str, *, is_first: bool) -> tuple[str, StdioProcess]:
-        """Return the process that a request goes to, and its session. Raise _Answered if that is gone."""
+        """Return the session and process of a request. Raises _Answered if the session does not exist."""
         if session and not is_first:
             process = self._processes.get((name, session))
             if process is None or process.is_over:
                 raise _Answered(404, b"there is no such session")
             return session, process
-        session = secrets.token_urlsafe(24) if is_first else f" {key}"  # no header's value begins with a blank
+        session = secrets.token_urlsafe(24) if is_first else f" {key}"  # no header value can begin with a blank
         async with self._starting[name]:
             process = self._processes.get((name, session))
             if process is None or process.is_over:
@@ -124,7 +124,7 @@ class ToolHost:
         return process
 
     async def _make_room(self, name: str, most: int) -> None:
-        """End the process that nobody has used for longest, if there are as many as there may be."""
+        """Stop the process that has been idle longest, if the maximum number of processes runs."""
         own = {place: one for place, one in self._processes.items() if place[0] == name}
         if len(own) < most:
             return
@@ -144,7 +144,7 @@ class ToolHost:
         receive: Receive,
         send: Send,
     ) -> None:
-        """Answer a request as its server does: as JSON, or as events if it has something to say meanwhile."""
+        """Send a request to its server and return the answer: as JSON, or as events if there are notifications."""
         said: asyncio.Queue[bytes] = asyncio.Queue(_MAX_NOTIFICATIONS)
 
         def note(notification: bytes) -> None:
@@ -188,12 +188,12 @@ class ToolHost:
         method: str,
         note: Callable[[bytes], None],
     ) -> bytes:
-        """Return a server's answer. A server that has a handshake is found out by how it takes the stateless probe."""
+        """Return a server's answer. Servers with a handshake are detected by their reply to the stateless probe."""
         try:
             if method != _DISCOVER:
                 answer = await process.ask(message, note)
                 if method == "initialize" and "error" in _fields(answer):
-                    await self._forget(name, session)  # nobody comes back to it
+                    await self._forget(name, session)  # the session was not opened
                 return answer
             async with asyncio.timeout(_PROBE_SECONDS):
                 answer = await process.ask(message, note)
@@ -208,7 +208,7 @@ class ToolHost:
             raise
         except ProcessEnded:
             await self._forget(name, session)
-            if method == _DISCOVER:  # one that such a message ends has a handshake
+            if method == _DISCOVER:  # a server that exits at the probe has a handshake
                 raise _Answered(404, b"the server speaks an earlier revision") from None
             if method == "initialize":
                 self._failed_at[name] = time.monotonic()

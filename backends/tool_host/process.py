@@ -1,4 +1,4 @@
-"""One running MCP server: JSON-RPC messages in lines, over its standard input and output, bounded on both ways."""
+"""One running MCP server: JSON-RPC messages as lines over its stdin and stdout, bounded in both directions."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
-MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # the largest result that a gateway takes, with what is around it
-_MAX_BESIDE: Final = 10_000  # messages and lines between two answers: more are a flood
-_LOGGED_LINES: Final = 100  # of a process's errors, in a minute
+MAX_MESSAGE_BYTES: Final = 17 * 1024 * 1024  # the largest result that a gateway accepts, with its envelope
+_MAX_BESIDE: Final = 10_000  # maximum number of other messages and lines between two answers
+_LOGGED_LINES: Final = 100  # of a process's stderr, per minute
 _LOGGED_BYTES: Final = 1000
-_STOP_SECONDS: Final = 2.0  # for each way of asking it to end
+_STOP_SECONDS: Final = 2.0  # after closing stdin, and after each signal
 _METHOD_NOT_FOUND: Final = -32601
 _PROGRESS: Final = "notifications/progress"
 
@@ -36,18 +36,18 @@ class NotStarted(Exception):
 
 
 class ProcessEnded(Exception):
-    """The process ended, or was ended, while it had requests."""
+    """The process ended or was stopped while it had requests."""
 
 
 class _Waiting(msgspec.Struct):
     answer: "asyncio.Future[bytes]"
-    id: msgspec.Raw  # as the gateway counts
-    progress: msgspec.Raw | None  # its token
+    id: msgspec.Raw  # the gateway's id
+    progress: msgspec.Raw | None  # the gateway's progress token
     on_notification: Callable[[bytes], None]
 
 
 class StdioProcess:
-    """A process, and the requests that it has not answered. Ids and progress tokens are its own, so none collide."""
+    """A process and its unanswered requests. Ids and progress tokens are replaced by its own, so that none collide."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, secrets: tuple[str, ...]) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class StdioProcess:
 
     @classmethod
     async def start(cls, name: str, program: Program, key: str, directory: str) -> "StdioProcess":
-        """Start a program. Raise NotStarted if that cannot be done."""
+        """Start a program. Raises NotStarted if that fails."""
         try:
             environment = environment_of(program, key)
             process = await asyncio.create_subprocess_exec(
@@ -91,13 +91,14 @@ class StdioProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether it has requests to answer."""
+        """Return whether it has unanswered requests."""
         return bool(self._waiting)
 
     async def ask(self, message: dict[str, msgspec.Raw], on_notification: Callable[[bytes], None]) -> bytes:
-        """Return the answer to a request, as a message with the request's id. Raise ProcessEnded if none comes.
+        """Send a request and return the answer, with the request's id. Raises ProcessEnded if there is none.
 
-        `on_notification` is given what the server says of this request meanwhile. A cancelled wait tells the server.
+        `on_notification` is called with the server's notifications about this request. Cancelling the wait notifies the
+        server.
         """
         number = next(self._ids)
         own = {**message, "id": msgspec.Raw(_encode(number))}
@@ -119,11 +120,11 @@ class StdioProcess:
             self.used_at = time.monotonic()
 
     async def notify(self, message: dict[str, msgspec.Raw]) -> None:
-        """Pass a notification on. Raise ProcessEnded if the process has ended."""
+        """Send a notification. Raises ProcessEnded if the process has ended."""
         await self._write(message)
 
     async def stop(self) -> None:
-        """End the process, and what it has started."""
+        """Stop the process and its children."""
         self._over("it was stopped")
         for task in (*self._tasks, *self._telling):
             task.cancel()
@@ -143,7 +144,7 @@ class StdioProcess:
             os.killpg(self._process.pid, number)
 
     def _over(self, why: str) -> None:
-        """Note that nothing more comes of it, once."""
+        """Mark the process as ended and fail its requests, once."""
         if self._end is not None:
             return
         self._end = ProcessEnded(f"MCP server {self.name!r}: {why}")
@@ -168,7 +169,7 @@ class StdioProcess:
             with contextlib.suppress(ProcessEnded):
                 await self._write(message)
 
-        if len(self._telling) < _LOGGED_LINES:  # one that does not read is told no more
+        if len(self._telling) < _LOGGED_LINES:  # bounds pending writes to a server that does not read
             task = asyncio.create_task(tell())
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
@@ -213,7 +214,7 @@ class StdioProcess:
             self._tell({"jsonrpc": "2.0", "id": number, **said})
 
     def _pass_on(self, method: str, message: dict[str, msgspec.Raw]) -> None:
-        """Give a notification to the request that it is about, or to the only one there is."""
+        """Pass a notification to the request that it is about, or to the only request."""
         if method != _PROGRESS:
             if len(self._waiting) == 1:
                 next(iter(self._waiting.values())).on_notification(_encode(message))
@@ -228,14 +229,14 @@ class StdioProcess:
             waiting.on_notification(_encode({**message, "params": params}))
 
     async def _log_errors(self) -> None:
-        """Log what it writes to its errors, so many lines a minute, without the secrets that it was given."""
+        """Log its stderr, at most 100 lines a minute, without secrets."""
         stderr = self._process.stderr
         assert stderr is not None
         minute, lines = 0.0, 0
         while True:
             try:
                 line = await stderr.readline()
-            except ValueError:  # of more than a message's size without an end
+            except ValueError:  # a line longer than the limit
                 continue
             if not line:
                 return
@@ -249,7 +250,7 @@ class StdioProcess:
 
 
 def _with_token(params: msgspec.Raw | None, number: int) -> tuple[msgspec.Raw | None, msgspec.Raw | None]:
-    """Return a request's parameters with a progress token of the process's own, and the token that they had."""
+    """Return a request's parameters with this process's own progress token, and the original token."""
     if params is None or b"progressToken" not in bytes(params):
         return params, None
     try:

@@ -1,4 +1,4 @@
-"""The programs of a tool host, from its YAML file: who writes that file says what runs on this machine."""
+"""The programs of a tool host, from a YAML file. Whoever can write that file decides what runs on this machine."""
 
 import os
 import re
@@ -15,21 +15,21 @@ from contracts.mcp.servers import SERVER_NAME
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MAX_PROGRAMS: Final = 100
-# What programs are given of this process's own environment: no secret is among them.
+# Variables of this process that programs inherit; none is secret.
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One MCP server's program.
 
-    `environment` has values, and references `env:NAME` and `file:PATH` to some. `key_variable` is the variable that
-    gets the key of the gateway's configuration, if it has one.
+    `environment` has values, or references `env:NAME` and `file:PATH`. `key_variable` is the variable that receives the
+    key from the gateway's configuration, if there is one.
     """
 
     command: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=100)]
     environment: dict[str, str] = {}
     key_variable: str = ""
-    directory: str = ""  # to run in; empty: the data directory's
+    directory: str = ""  # working directory; empty: the data directory
     max_processes: Annotated[int, Meta(ge=1, le=1000)] = 16
     idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 600.0
 
@@ -39,7 +39,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_programs(path: Path | None) -> dict[str, Program]:
-    """Return the programs by name. Raise ConfigurationError if the file is missing or says what cannot stand."""
+    """Return the programs by name. Raises ConfigurationError if the file is missing or invalid."""
     if path is None:
         raise ConfigurationError("TOLLKEEPER_TOOLS_FILE is not set; it names the YAML file of the servers' programs")
     try:
@@ -66,7 +66,7 @@ def read_programs(path: Path | None) -> dict[str, Program]:
 
 
 def environment_of(program: Program, key: str) -> dict[str, str]:
-    """Return the environment to run a program in. Raise ConfigurationError if a reference leads nowhere."""
+    """Return a program's environment. Raises ConfigurationError if a reference cannot be resolved."""
     found = {name: os.environ[name] for name in _KEPT if name in os.environ}
     found |= {name: _resolved(name, value) for name, value in program.environment.items()}
     if key and program.key_variable:

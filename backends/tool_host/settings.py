@@ -1,4 +1,4 @@
-"""Settings of a tool host, read from TOLLKEEPER_TOOLS_* variables at its start."""
+"""Settings of a tool host, from TOLLKEEPER_TOOLS_* variables."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from backends.processes.logs import LogSettings
 
 
 def tools_socket_of(stated: Path | None, data: Path) -> Path:
-    """Return where a tool host listens: what is stated, else run/tools.sock in the data directory."""
+    """Return the socket of the tool host: `stated`, or run/tools.sock in the data directory."""
     return (stated or data / "run" / "tools.sock").absolute()
 
 
@@ -23,5 +23,5 @@ class ToolHostSettings(LogSettings):
 
     @property
     def socket(self) -> Path:
-        """Return where gateways connect."""
+        """Return the socket that gateways connect to."""
         return tools_socket_of(self.tools_socket, self.data)

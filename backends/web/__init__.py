@@ -1,1 +1,1 @@
-"""Common parts of HTTP interfaces except the data plane: body limits, and one error format."""
+"""Common parts of HTTP interfaces other than the data plane: limits, ids, and one error format."""

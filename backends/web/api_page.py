@@ -1,4 +1,4 @@
-"""The page that lists an API's operations: plain HTML of ours, without scripts and without anything from elsewhere."""
+"""The page that lists an API's operations: plain HTML without scripts or external resources."""
 
 from collections.abc import Mapping
 from html import escape
@@ -25,7 +25,7 @@ code { font: 14px/1.5 ui-monospace, monospace; overflow-wrap: anywhere } .descri
 
 
 def install_api_page(app: FastAPI) -> None:
-    """Serve the page at /docs. The app must have been made with `docs_url=None` and `redoc_url=None`."""
+    """Serve the page at /docs. The app must be created with `docs_url=None` and `redoc_url=None`."""
 
     async def page() -> HTMLResponse:
         return HTMLResponse(_page(app.openapi()), headers=_HEADERS)

@@ -1,4 +1,4 @@
-"""A bound on request bodies, before anything of them is parsed."""
+"""A limit on the size of request bodies, checked before parsing."""
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -13,7 +13,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:
-    """ASGI middleware: a body is read whole, up to the limit, and refused beyond it with 413."""
+    """ASGI middleware that reads each body whole, and refuses bodies above the limit with 413."""
 
     def __init__(self, app: App, max_bytes: int) -> None:
         self.app = app
@@ -26,7 +26,7 @@ class BodyLimit:
         if _declared_bytes(scope["headers"]) > self.max_bytes:
             await self._refuse(scope, receive, send)
             return
-        body = bytearray()  # and not pieces of a few bytes each, which would take many times their length
+        body = bytearray()  # a list of small pieces would need many times their length in memory
         while True:
             last = await receive()
             body += last.get("body", b"")
@@ -50,5 +50,5 @@ class BodyLimit:
 
 
 def _declared_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the declared length of a body. The parser has refused anything but digits; 0: none is declared."""
+    """Return the declared length of a body; 0 if there is none. The parser has refused anything but digits."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)

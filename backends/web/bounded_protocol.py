@@ -1,6 +1,5 @@
-"""uvicorn's HTTP connection under the limits of the data plane's.
-
-Shares by address, slow requests, the size of heads, pipelined requests, host names.
+"""uvicorn's HTTP protocol with the data plane's limits: connections per address, slow requests, size of heads,
+pipelined requests, host names.
 """
 
 import asyncio
@@ -19,27 +18,27 @@ from backends.network.host_names import HostNames
 from backends.web.request_ids import HEADER, new_request_id
 from contracts.errors import AmbiguousFraming, HostNotAllowed, InvalidRequest, TollkeeperError, Unavailable
 
-# What supervisors and load balancers ask.
+# Paths of health checks.
 _PROBES: Final = frozenset(("/health", "/healthz", "/ready", "/_stcore/health"))
-_MAX_PIPELINED: Final = 16  # requests of one connection that wait for the answers before theirs
-_HEAD_SLACK_BYTES: Final = 64  # what no callback counts: method, version, spaces and line ends
-_LINGER_SECONDS: Final = 1.0  # for which a refused client may go on sending (RFC 9112, section 9.6)
+_MAX_PIPELINED: Final = 16  # queued requests per connection
+_HEAD_SLACK_BYTES: Final = 64  # bytes that callbacks do not count: method, version, spaces and line ends
+_LINGER_SECONDS: Final = 1.0  # how long a refused client may continue sending (RFC 9112, section 9.6)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """One listener's limits. Times are seconds. `hosts`: `None` allows every name."""
+    """One listener's limits. Times are in seconds. `hosts`: `None` allows every name."""
 
     table: ConnectionTable
     hosts: HostNames | None
     head: HeadLimits
     head_seconds: float
     body_seconds: float
-    idle_seconds: float  # before the first byte; between requests uvicorn's own holds
+    idle_seconds: float  # before the first byte; between requests uvicorn's own limit applies
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One client connection. `partial(BoundedProtocol, bounds)` is what uvicorn's `http` takes."""
+    """One client connection. Pass `partial(BoundedProtocol, bounds)` as uvicorn's `http`."""
 
     def __init__(self, bounds: Bounds, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
@@ -48,8 +47,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         self._is_upgraded = self._is_arriving = False
         self._header_bytes = self._header_count = 0  # of the request being read, its request line and trailers included
-        self._unparsed_bytes = 0  # received since a head, a piece of a body or a request was last complete
-        self._in_body = False  # of the request being read, which is the one of `cycle`
+        self._unparsed_bytes = 0  # received since the last complete head, piece of a body or request
+        self._in_body = False  # whether the body of `cycle`'s request is being read
         self._refusal: TollkeeperError | None = None  # why a callback stopped the parser
         self._is_refused = False
         if self.ws_protocol_class is not None:
@@ -57,14 +56,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no whole request has been in progress; `None` while one is."""
+        """Return since when no complete request has been in progress; `None` while one is."""
         if self._is_upgraded or self.pipeline:
             return None
         cycle = self.cycle
         return self._idle_since if cycle is None or cycle.response_complete or cycle.more_body else None
 
     def give_way(self) -> None:
-        """Close now, for a connection that needs the room."""
+        """Close now, to make room for another connection."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -91,12 +90,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._is_arriving = True
         self._unparsed_bytes += len(data)
         super().data_received(data)
-        # Also line ends before a request, chunk extensions, and a header or trailer that has not ended.
+        # This includes line ends before a request, chunk extensions, and unfinished headers and trailers.
         if self._unparsed_bytes > self._bounds.head.header_bytes + _HEAD_SLACK_BYTES and not self._is_refused:
             self._refuse(self._bounds.head.too_large())
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser or a callback of it did not take. uvicorn calls this."""
+        """Refuse a request that the parser or one of its callbacks did not accept. Called by uvicorn."""
         self._refuse(
             self._refusal
             or AmbiguousFraming("the request is not valid HTTP/1.1; check the request line, the headers and the length")
@@ -115,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._header_count > self._bounds.head.header_count:
             self._stop_parsing(self._bounds.head.too_many())
         self._count_head(len(name) + len(value) + 4)
-        if not self._in_body:  # a trailer must not pass for a header (RFC 9110, section 6.5.1)
+        if not self._in_body:  # a trailer must not be treated as a header (RFC 9110, section 6.5.1)
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -148,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._idle_since = self.loop.time()
         self._is_arriving = False
-        if not self._in_body:  # the rest of a body that was answered early is discarded, and has its time
+        if not self._in_body:  # otherwise the rest of the body is being discarded, with its own time limit
             self._stop_timer()
         super().on_response_complete()
 
@@ -168,28 +167,28 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _stop_parsing(self, refusal: TollkeeperError) -> None:
         self._refusal = refusal
-        raise refusal  # out of the parser's callback; it comes back as `send_400_response`
+        raise refusal  # leaves the parser's callback; uvicorn then calls `send_400_response`
 
     def _refuse(self, error: TollkeeperError) -> None:
-        """Answer what cannot be read, unless an answer is in progress, and close.
+        """Answer an unreadable request, unless an answer is in progress, and close.
 
-        What still arrives is discarded for a moment: closing at once would make the client's system discard the
-        answer unread.
+        Bytes that still arrive are discarded for a moment: closing at once would make the client's system discard the
+        answer.
         """
         self._is_refused = True
         cycle = self.cycle
         is_answered = cycle is not None and cycle.response_started
         if not self._in_body:
             if cycle is not None and not cycle.response_complete:
-                cycle.keep_alive = False  # the requests before this one get their answers; the last one's end closes
+                cycle.keep_alive = False  # earlier requests are answered; then the connection closes
                 return
             is_answered = False
         elif self.pipeline:
-            self.pipeline[0] = (cycle, partial(_answer_refusal, error))  # in its turn
+            self.pipeline[0] = (cycle, partial(_answer_refusal, error))  # after the requests before it
             cycle.keep_alive = False
             return
         if cycle is not None:
-            cycle.disconnected = True  # its application is told that the client has left, and can write no more
+            cycle.disconnected = True  # the application sees a disconnected client and can write no more
             cycle.message_event.set()
         if not is_answered:
             reply = _reply(error)
@@ -226,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _followed(protocol_class: type[Any], on_lost: Any, **of_uvicorn: Any) -> Any:
-    """Create the protocol of a WebSocket, whose connection counts until it is lost."""
+    """Create a WebSocket protocol whose connection counts until it is closed."""
 
     class Followed(protocol_class):  # type: ignore[misc]
         def connection_lost(self, exc: Exception | None) -> None:
@@ -237,7 +236,7 @@ def _followed(protocol_class: type[Any], on_lost: Any, **of_uvicorn: Any) -> Any
 
 
 async def _answer_probe(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a health check on a connection beyond the limit, and nothing else."""
+    """Answer a health check on a connection beyond the limit; refuse other requests."""
     if scope["path"] in _PROBES:
         await app(scope, receive, send)
         return

@@ -1,4 +1,4 @@
-"""Health pages of ASGI processes: the status for everybody, the rest for callers of `DetailAccess`."""
+"""Health pages of ASGI processes: the status for everyone, details only for callers that `DetailAccess` allows."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ NEEDS_TOKEN: Final = (
 
 
 def shown_to(request: Request, access: DetailAccess, page: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a health page as this caller may see it."""
+    """Return the part of a health page that this caller may see."""
     authorization = request.headers.get("authorization", "").encode("latin-1", "replace")
     if access.allows(_peer(request), request.headers.keys(), authorization):
         return dict(page)
@@ -21,7 +21,7 @@ def shown_to(request: Request, access: DetailAccess, page: Mapping[str, Any]) ->
 
 
 def may_read_metrics(request: Request, access: DetailAccess) -> bool:
-    """Return whether this caller is told the metrics."""
+    """Return whether this caller may read metrics."""
     authorization = request.headers.get("authorization", "").encode("latin-1", "replace")
     return access.allows_metrics(_peer(request), request.headers.keys(), authorization)
 

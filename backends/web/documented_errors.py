@@ -1,4 +1,4 @@
-"""The errors of each operation in the OpenAPI document, as they are answered: status, and OpenAI's error shape."""
+"""Documents the errors of each operation in the OpenAPI document: statuses, and OpenAI's error format."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -73,7 +73,7 @@ _ERRORS: Final[tuple[tuple[int, str, tuple[Takes, ...]], ...]] = (
 
 
 def document_errors(app: FastAPI) -> None:
-    """Make the app's OpenAPI document name the errors that each operation answers, in place of FastAPI's own."""
+    """Add each operation's errors to the app's OpenAPI document, replacing FastAPI's own."""
     build = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _with_errors(document: dict[str, Any]) -> dict[str, Any]:
 
 def _add_errors(path: str, method: str, operation: dict[str, Any]) -> None:
     responses: dict[str, Any] = operation["responses"]
-    responses.pop("422", None)  # what FastAPI writes for every operation; 400 is what comes
+    responses.pop("422", None)  # FastAPI's default for every operation; 400 is sent instead
     for status, description, conditions in _ERRORS:
         if str(status) in responses or not any(takes(path, method, operation) for takes in conditions):
             continue

@@ -1,4 +1,4 @@
-"""What pydantic complains about, in words of the field: value, bound and what to write instead."""
+"""Translates pydantic's validation errors to messages with field, value, limit and remedy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ _TIME: Final = "write a time with its zone, such as 2027-01-31T00:00:00Z"
 _NUMBER: Final = "write a number"
 _WHOLE: Final = "write a whole number"
 _FIELDS: Final = "write fields with values"
-# By pydantic's type of error; the names in braces are in its context.
+# By pydantic's error type; names in braces are in the error's context.
 _WORDS: Final[Mapping[str, str]] = {
     "string_type": "write text, in quotes",
     "int_type": _WHOLE,
@@ -61,7 +61,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
 
 
 def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """Turn pydantic's first complaint into an error naming field, value and limit."""
+    """Return an InvalidRequest for pydantic's first validation error, with field, value and limit."""
     first = errors[0]
     if first["type"] == "json_invalid":
         position = first["loc"][-1]
@@ -76,15 +76,15 @@ def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     if first["type"] == "extra_forbidden":
         return InvalidRequest(f"{field} is not a field of this request", param=field)
     reason = reason_of(first)
-    if first["type"] == "value_error" and not place:  # about the whole body, of which a sentence shows little
+    if first["type"] == "value_error" and not place:  # about the whole body, which is not shown
         return InvalidRequest(reason, param=field)
-    # Who pastes a credential where its name belongs must not find it again in logs and tickets.
+    # A credential that was pasted into the wrong field must not appear in logs.
     value = "not usable" if field.rpartition(".")[2] in _NEVER_SHOWN else _shown(first.get("input"))
     return InvalidRequest(f"{field} is {value}: {reason}", param=field)
 
 
 def reason_of(complaint: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, and what to write instead, of one of pydantic's complaints."""
+    """Return what is wrong with a value, and what to write instead, for one of pydantic's errors."""
     context: Mapping[str, Any] = complaint.get("ctx", {})
     if complaint["type"] == "string_pattern_mismatch":
         pattern = str(context.get("pattern", ""))

@@ -1,4 +1,4 @@
-"""A bound TCP port, before anything else is started."""
+"""Binds a TCP port before anything else starts."""
 
 import socket
 
@@ -8,7 +8,7 @@ _BACKLOG = 512
 
 
 def listen(host: str, port: int, variable: str) -> socket.socket:
-    """Bind a port here and not in uvicorn, so that one in use is a line that says what to do."""
+    """Bind a port and return the socket. Raises ConfigurationError with the setting to change if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""Settings of HTTP listeners except the data plane's: connections, and host names."""
+"""Settings of HTTP listeners other than the data plane's: connections and host names."""
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -11,24 +11,24 @@ from backends.web.bounded_protocol import Bounds
 
 
 class ListenerSettings(LogSettings):
-    """Settings that processes with a listener share. Times are seconds."""
+    """Settings that all processes with a listener have. Times are in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
     host: str = "127.0.0.1"
-    trusted_proxies: str = ""  # networks, with commas between them: whose word on where a caller is is taken
-    allowed_hosts: str = ""  # names, with commas between them, that requests may be addressed to on a loopback address
+    trusted_proxies: str = ""  # comma-separated networks whose forwarding headers are trusted
+    allowed_hosts: str = ""  # comma-separated host names that requests to a loopback address may have
     max_connections: int = Field(default=10_000, ge=1)
-    max_connections_per_address: int | None = Field(default=None, ge=1)  # IPv6: of one /64; none: a quarter of all
+    max_connections_per_address: int | None = Field(default=None, ge=1)  # IPv6: per /64; `None`: a quarter of the total
     max_header_bytes: int = Field(default=HEADER_BYTES, ge=1024)
     max_header_count: int = Field(default=HEADER_COUNT, ge=8)
     head_seconds: float = Field(default=10.0, gt=0)
     body_seconds: float = Field(default=60.0, gt=0)
     idle_seconds: float = Field(default=75.0, gt=0)
-    metrics_token: str = Field(default="", repr=False)  # who sends it may read details; empty: the secret file's
+    metrics_token: str = Field(default="", repr=False)  # gives access to details; empty: the secret file's
 
     def bounds(self) -> Bounds:
-        """Return the bounds of one listener. Raise ConfigurationError on a bad network."""
+        """Return the limits of one listener. Raises ConfigurationError if a network is invalid."""
         limits = ConnectionLimits.of(self.max_connections, self.max_connections_per_address, self.trusted_proxies)
         return Bounds(
             ConnectionTable(limits),
@@ -41,5 +41,5 @@ class ListenerSettings(LogSettings):
 
     @property
     def host_names(self) -> str:
-        """Return the names that requests may be addressed to besides those of this machine."""
+        """Return the host names that requests may have, besides those of this machine."""
         return self.allowed_hosts

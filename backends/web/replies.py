@@ -1,4 +1,4 @@
-"""Error responses in OpenAI's format, also for errors of FastAPI and the database."""
+"""Error responses in OpenAI's format, including errors of FastAPI and the database."""
 
 import logging
 import math
@@ -24,32 +24,32 @@ log = logging.getLogger(__name__)
 
 
 def install_error_replies(app: FastAPI, process: str) -> None:
-    """Make every failure of this app an OpenAI-shaped error with an id, and document it.
+    """Make the app answer every error in OpenAI's format with a request id, and document the errors.
 
-    `process` is what people call the app. Call this after all other middleware has been added.
+    `process` is the app's name in messages. Call this after adding all other middleware.
     """
     document_errors(app)
-    app.add_middleware(RequestIds)  # the last one added is asked first
+    app.add_middleware(RequestIds)  # the middleware that is added last runs first
     app.add_exception_handler(TollkeeperError, _reply_to_our_error)
     app.add_exception_handler(RequestValidationError, _reply_to_invalid_input)
     app.add_exception_handler(HTTPException, _reply_to_http_error)
     app.add_exception_handler(PoolTimeout, _reply_to_busy_database)
 
     async def reply_to_surprise(request: Request, error: Exception) -> JSONResponse:
-        # Starlette raises the exception again after this reply, so the server's log keeps its trace.
+        # Starlette raises the exception again after this reply, so that the server logs its traceback.
         request_id = str(request.scope.get(IN_SCOPE, ""))
         told = {"path": request.url.path, "error": type(error).__name__, "request_id": request_id}
         log.error("request_crashed", extra=told)
         reply = error_reply(TollkeeperError(f"the {process} failed on this request; its log says where"))
         if request_id:
-            reply.headers[HEADER] = request_id  # sent outside of the middleware that adds it to all others
+            reply.headers[HEADER] = request_id  # this reply does not pass the middleware that adds it
         return reply
 
     app.add_exception_handler(Exception, reply_to_surprise)
 
 
 def error_reply(error: TollkeeperError) -> JSONResponse:
-    """Render an error as {"error": {"message", "type", "param", "code"}} under its status."""
+    """Return an error's response, {"error": {"message", "type", "param", "code"}}, with its status."""
     body = {"message": error.message, "type": error.kind, "param": error.param, "code": error.error_code}
     headers: dict[str, str] = {}
     if error.status == 401:
@@ -89,6 +89,6 @@ async def _reply_to_http_error(request: Request, error: Exception) -> JSONRespon
 
 
 async def _reply_to_busy_database(request: Request, error: Exception) -> JSONResponse:
-    # Its sessions translate what the database says; that no connection came free is the pool's own error.
+    # The pool's own error if no connection becomes free; errors of the database are translated by its sessions.
     log.warning("database_busy", extra={"path": request.url.path})
     return error_reply(ControlUnavailable("no connection to the control database came free in time; retry shortly"))

@@ -1,4 +1,4 @@
-"""An id on every answer, as SDKs and people report it: the header `x-request-id`."""
+"""The header `x-request-id` on every response, for bug reports."""
 
 import time
 from typing import Final
@@ -17,7 +17,7 @@ def new_request_id() -> str:
 
 
 class RequestIds:
-    """ASGI middleware, the outermost: makes an id, and adds it to the answer's headers."""
+    """Outermost ASGI middleware: creates an id per request, and adds it to the response's headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""uvicorn's server, woken once a second instead of ten times."""
+"""uvicorn's server, changed to wake up once a second instead of ten times."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ import uvicorn
 
 from backends.processes.beat import until_beat
 
-_TICK_SECONDS: Final = 1.0  # the age of the header `Date`
-_HEADERS_DUE: Final = 0  # of uvicorn's ticks each tenth makes that header anew
+_TICK_SECONDS: Final = 1.0  # maximum age of the header `Date`
+_HEADERS_DUE: Final = 0  # uvicorn renews that header at tick numbers divisible by ten
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which sleeps until the next second or until it is told to end.
+    """uvicorn's server, sleeping until the next second or until it is told to stop.
 
-    uvicorn itself looks ten times a second whether it was told. That was a third of what an installation took at rest.
+    uvicorn polls for that ten times a second, which was a third of an idle installation's CPU time.
     """
 
     _is_ending = False
@@ -25,7 +25,7 @@ class Server(uvicorn.Server):
 
     @property
     def should_exit(self) -> bool:
-        """Whether it was told to end."""
+        """Return whether it was told to stop."""
         return self._is_ending
 
     @should_exit.setter
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
             self._wake()
 
     async def main_loop(self) -> None:
-        """Serve until told to end."""
+        """Serve until told to stop."""
         told = asyncio.Event()
         self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
         try:
@@ -47,9 +47,9 @@ class Server(uvicorn.Server):
 
 
 class ServerWithoutSignals(Server):
-    """A server for processes that end by signal handlers of their own: two in one process would undo each other's."""
+    """A server for processes with signal handlers of their own, which uvicorn's would replace."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Install no signal handlers."""
         yield

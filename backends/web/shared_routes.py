@@ -1,4 +1,4 @@
-"""Routers that every FastAPI application of a process shares: what FastAPI derives from them is derived once."""
+"""Routers that several FastAPI applications of a process share, so that FastAPI analyses them once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ from starlette.routing import BaseRoute
 
 
 def shared_routes(routers: Sequence[APIRouter], dependencies: Sequence[Callable[..., Any]] = ()) -> list[BaseRoute]:
-    """Return routes for `app.router.routes.extend`, each of which asks these dependencies first.
+    """Return routes for `app.router.routes.extend`, each with these dependencies first.
 
-    `FastAPI.include_router` derives the parameters of each route again for each application, at its first request:
-    a quarter of a second for the control plane. Kept in a module's constant, they are derived once in a process.
-    Overrides of dependencies are not passed on to these routes.
+    `FastAPI.include_router` analyses each route's parameters again for each application, at its first request, which
+    takes 0.25 s for the control plane. As a module's constant they are analysed once per process. Dependency overrides
+    do not apply to these routes.
     """
     holder = APIRouter(dependencies=[Depends(dependency) for dependency in dependencies])
     for router in routers:

@@ -1,1 +1,1 @@
-"""Checks of a store: damage, missing records, wrong rollups, unaccounted tokens."""
+"""Checks of a store's contents: damage, missing records, wrong rollups, tokens that do not add up."""

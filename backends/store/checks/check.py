@@ -1,4 +1,4 @@
-"""Everything that can be asked of a store's contents, of one moment, while the store is in use."""
+"""Runs all checks of a store's contents on one snapshot, while the store is in use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ DEFAULT_HOURS: Final = 24
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """What was found, the token lines of every replica and hour, and the GPU time of every hour, closed or not."""
+    """All findings, the token totals of every replica and hour, and the GPU time of every hour."""
 
     findings: list[Finding]
     tokens: list[TokenLines]
@@ -32,11 +32,10 @@ class CheckReport(msgspec.Struct, frozen=True):
 def check_store(
     client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None], data: Path | None = None
 ) -> CheckReport:
-    """Check parts, numbers, rollups, and the tokens of the last hours. Raises as `snapshot_of` does.
+    """Check parts, sequence numbers, rollups, and the tokens of the last `hours`. Raises as `snapshot_of` does.
 
-    With a data directory: what damage has taken of the journals and spools in it, too.
-
-    A damaged table is named and not asked further: what it would answer is no finding of its own.
+    With a data directory, also report entries that its journals and spools have lost to damage. A damaged table is
+    reported and excluded from the other checks.
     """
     tables = list_tables(client)
     say(f"checksums of {len(tables)} tables")

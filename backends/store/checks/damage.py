@@ -1,4 +1,4 @@
-"""Damage of disks: parts whose bytes are not those that were written, and losses on the way to the store."""
+"""Damage on disk: table parts with wrong checksums, and entries that journals and spools have lost."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _BY_PART: Final = {"check_query_single_value_result": 0}
 
 
 def damaged_parts(client: StoreClient, tables: Iterable[StoreTable]) -> list[Finding]:
-    """Read every part of the tables and give those whose bytes are not those that were written."""
+    """Read every part of the tables; return a finding for each part whose bytes have changed since it was written."""
     return [
         Finding("damaged_part", table.name, f"part {row['part_path']}: {_first_line(str(row['message']))}")
         for table in tables
@@ -25,7 +25,7 @@ def damaged_parts(client: StoreClient, tables: Iterable[StoreTable]) -> list[Fin
 
 
 def _parts(client: StoreClient, table: StoreTable) -> list[dict[str, Any]]:
-    name = table.name if table.shards is None else table.shards.local  # of a cluster what this node has
+    name = table.name if table.shards is None else table.shards.local  # in a cluster, the part on this node
     pieces = client.stream(f"CHECK TABLE {quoted(name)}", settings=_BY_PART, form="JSONEachRow")
     return [json.loads(line) for line in b"".join(pieces).splitlines()]
 

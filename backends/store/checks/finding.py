@@ -1,4 +1,4 @@
-"""One thing that is not as it should be."""
+"""The type of a check's finding."""
 
 from typing import Literal
 
@@ -17,12 +17,12 @@ Kind = Literal[
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found (`kind`), in which table or of which replica (`where`), and the figures."""
+    """One problem: its kind, the table or replica (`where`), and the figures."""
 
     kind: Kind
     where: str
     detail: str
 
     def line(self) -> str:
-        """Return this as one line."""
+        """Return the finding as one line."""
         return f"{self.kind} {self.where}: {self.detail}"

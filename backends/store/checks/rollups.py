@@ -1,4 +1,6 @@
-"""Is every rollup its base? Each view's own query, asked again of the base, against what the view has filled."""
+"""Checks that every rollup matches its base: runs each view's query on the base, and compares with the
+view's target.
+"""
 
 import re
 from collections.abc import Callable
@@ -12,8 +14,8 @@ from backends.store.retention import RetentionRule
 from backends.store.snapshot import StoreSnapshot
 from backends.store.tables import RollupView, StoreTable, time_column
 
-_MARGIN: Final = timedelta(days=1)  # where rows expire, part by part, a base and its rollup do not do so at once
-SKETCH_TOLERANCE: Final = 0.025  # of a sketch with 1 % error: the same values in another order
+_MARGIN: Final = timedelta(days=1)  # rows expire part by part, so a base and its rollup expire at different times
+SKETCH_TOLERANCE: Final = 0.025  # for sketches with 1 % error, which depend on the order of values
 _BY_TIME: Final = (
     "SELECT {when} AS stretch, count() AS rows, sum(cityHash64(formatRow('RowBinary', {hashed}))) AS checksum"
 )
@@ -36,7 +38,7 @@ _MISSING: Final = "SELECT count() AS rows FROM ({base}) WHERE ({keys}) NOT IN (S
 
 @dataclass(frozen=True, slots=True)
 class RollupPair:
-    """A view with its two tables, and the two sides of the comparison as what follows FROM."""
+    """A view with its two tables, and both sides of the comparison as SQL to follow FROM."""
 
     view: RollupView
     source: StoreTable
@@ -48,9 +50,9 @@ class RollupPair:
 def differing_rollups(
     client: StoreClient, snapshot: StoreSnapshot, views: list[RollupView], rules: list[RetentionRule]
 ) -> list[Finding]:
-    """Return the views whose target is not what their query makes of their source now.
+    """Return a finding for each view whose target differs from the result of its query on its source.
 
-    Compared is the time in which neither has lost rows to expiry, without what a tenant's own retention deleted.
+    Compares the time range in which neither has lost rows to expiry, without rows deleted by a tenant's retention.
     """
     tables = {table.name: table for table in snapshot.tables}
     findings: list[Finding] = []
@@ -64,10 +66,10 @@ def differing_rollups(
 def pair_of(
     rows_of: Callable[[StoreTable], str], view: RollupView, source: StoreTable, target: StoreTable
 ) -> RollupPair:
-    """Return both sides of a view; `rows_of` gives what follows FROM for a table's rows."""
+    """Return both sides of a view; `rows_of` returns the SQL to follow FROM for a table's rows."""
 
     def asked_of_clone(found: re.Match[str]) -> str:
-        # Views read columns that are expressions over others, such as `price_state`, which * leaves out.
+        # Views read alias columns such as `price_state`, which * leaves out by default.
         rows = f"SELECT * FROM {rows_of(source)} SETTINGS asterisk_include_alias_columns = 1"
         return f"FROM ({rows}) AS {found['alias'] or source.name}"
 
@@ -132,7 +134,7 @@ def _compare_sketches(client: StoreClient, pair: RollupPair, within: str, keys: 
 
 
 def comparable_rows(pair: RollupPair, when: str, at: datetime, rules: list[RetentionRule]) -> str:
-    """Return the condition on a rollup's rows whose base is certainly still there, all of it."""
+    """Return the SQL condition for rollup rows whose base rows certainly all exist."""
     kept = [seconds for table in (pair.source, pair.target) if (seconds := table.kept_seconds) is not None]
     conditions = ["1"]
     if kept:
@@ -156,6 +158,6 @@ def _escaped(text: str) -> str:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of the values that a column holds."""
+    """Return the type of a column's values, without SimpleAggregateFunction."""
     found = re.fullmatch(r"SimpleAggregateFunction\(\w+, (.*)\)", kind)
     return found[1] if found else kind

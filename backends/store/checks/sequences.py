@@ -1,4 +1,6 @@
-"""Is anything missing? Numbers that their sender counted without a hole, and tries that a request says it took."""
+"""Checks for missing rows: gaps in senders' sequence numbers, and attempts that a request states but that
+do not exist.
+"""
 
 from typing import Final
 
@@ -29,7 +31,7 @@ WHERE next > sequence + 1
 ORDER BY first
 LIMIT {shown}
 """
-# The minutes outlive the steps: what they count is held against the numbers that they have seen.
+# Minutes are kept longer than steps: their count of steps is compared with the range of sequence numbers.
 _MINUTES: Final = """
 SELECT engine AS sender, sum(steps) AS seen, max(last_sequence) - min(first_sequence) + 1 AS wanted
 FROM {rows}
@@ -47,7 +49,7 @@ WHERE asked.attempts != found.rows
 
 
 def missing_numbers(client: StoreClient, snapshot: StoreSnapshot) -> list[Finding]:
-    """Return senders whose numbers have holes or came twice, and requests whose tries are not all there."""
+    """Return findings for gaps and duplicates in senders' sequence numbers, and for requests with missing attempts."""
     tables = {table.name: table for table in snapshot.tables if table.name in snapshot.filled}
     findings: list[Finding] = []
     for name, sender in _SENDERS.items():

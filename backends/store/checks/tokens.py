@@ -1,14 +1,15 @@
-"""Is every token that an engine computed on someone's account? Per replica and hour, each line by its name.
+"""Checks that every token an engine computed is accounted for, per replica and hour.
 
-An engine computes a request's prompt where it has it not cached, and every token of the answer but the last of each
-choice, which nothing follows. So, for requests that took one try:
+An engine computes the uncached part of a request's prompt, and every token of the answer except the last of each
+choice, which nothing follows. So, for requests with one attempt:
 
     billed + overrun + recompute + wasted + lost in crash = engine tokens
     billed = uncached input + output - the last token of each choice
 
-Lost in crash is what a killed gateway or engine host left: tokens of requests whose record has no account from the
-engine, and of requests without a record whose engine host has written their account (attempt number 0). It is signed:
-steps that were lost with their host are billed and not computed. Requests with neither are a finding.
+"Lost in crash" is due to a killed gateway or engine host: tokens of requests whose record has no account from the
+engine, and of requests without a record whose engine host has written their account (attempt number 0). It may be
+negative: steps that were lost with their host are billed but not counted as computed. Requests with neither are a
+finding.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from backends.store.retention import RetentionRule
 from backends.store.snapshot import StoreSnapshot
 from contracts.metering.usage import FRESH_LEAVES, OUTPUT_LEAVES, sum_in_sql
 
-_SETTLED: Final = timedelta(minutes=5)  # a request's record and its last steps come by different ways
+_SETTLED: Final = timedelta(minutes=5)  # a request's record and its last steps arrive at different times
 _LINES: Final = """
 SELECT
     replica,
@@ -94,7 +95,7 @@ LEFT JOIN
 GROUP BY replica, hour
 ORDER BY replica, hour
 """
-# GPU time of all replicas together: a request of several tries may have had steps on several.
+# GPU time of all replicas together, because a request with several attempts may have steps on several.
 _GPU_LINES: Final = """
 SELECT
     toStartOfHour(UUIDv7ToDateTime(engine.id, 'UTC')) AS hour,
@@ -151,12 +152,12 @@ _GPU_SUM: Final = (
 
 
 class TokenLines(msgspec.Struct, frozen=True):
-    """One replica's hour: what its requests were billed, what else their tokens went to, and what it computed.
+    """Token totals of one replica and hour: billed, other uses, and computed by the engine.
 
-    `retried`: computed for requests that took several tries, whose books are kept by try and are not judged.
-    `lost_in_crash`: of requests whose gateway or engine host died before the account was written, between `lost_from`
-    and `lost_to`. `unbooked`: for requests that have no record and no such account. `slack` is by how much a cut
-    request of several choices may be off: how many of them had begun is not recorded.
+    `retried`: computed for requests with several attempts, which are not checked. `lost_in_crash`: of requests whose
+    gateway or engine host died before the account was written, between `lost_from` and `lost_to`. `unbooked`: for
+    requests with neither a record nor an account. `slack`: the possible error for interrupted requests with several
+    choices, because the number of choices that had begun is not recorded.
     """
 
     replica: str
@@ -179,17 +180,17 @@ class TokenLines(msgspec.Struct, frozen=True):
 
     @property
     def difference(self) -> int:
-        """Tokens that were computed and are on no line; below 0: on a line and never computed."""
+        """Return the tokens that were computed but not accounted for; negative: accounted for but not computed."""
         booked = self.billed + self.overrun + self.recompute + self.wasted
         return self.engine_tokens - booked - self.lost_in_crash
 
     @property
     def is_closed(self) -> bool:
-        """Whether every token is on a line."""
+        """Return whether all tokens are accounted for."""
         return abs(self.difference) <= self.slack and not self.unbooked
 
     def line(self) -> str:
-        """Return them as one line."""
+        """Return the totals as one line."""
         lost, unbooked = "", ""
         if self.lost_requests:
             lost = f" ({self.lost_requests} requests from {self.lost_from} to {self.lost_to})"
@@ -204,10 +205,10 @@ class TokenLines(msgspec.Struct, frozen=True):
 
 
 class GpuLines(msgspec.Struct, frozen=True):
-    """One hour's GPU time of all replicas: what steps were split into, and what of it is on records.
+    """GPU time of one hour and all replicas: in steps, and on records.
 
-    `lost_in_crash_ns`: of requests whose record has no account from the engine. `unbooked_ns`: of requests that have no
-    record at all. `differing_requests` have an account that is not the sum of their steps.
+    `lost_in_crash_ns`: of requests whose record has no account from the engine. `unbooked_ns`: of requests without a
+    record. `differing_requests`: number of requests whose account differs from the sum of their steps.
     """
 
     hour: str
@@ -220,16 +221,16 @@ class GpuLines(msgspec.Struct, frozen=True):
 
     @property
     def difference_ns(self) -> int:
-        """Time in steps that is on no line; below 0: on a line and in no step."""
+        """Return the time in steps that is not accounted for; negative: accounted for but in no step."""
         return self.steps_ns - self.booked_ns - self.lost_in_crash_ns - self.unbooked_ns
 
     @property
     def is_closed(self) -> bool:
-        """Whether every nanosecond is on a line. What is unbooked is a finding by its tokens already."""
+        """Return whether all time is accounted for. Unbooked requests are already findings of their tokens."""
         return not (self.differing_requests or self.difference_ns)
 
     def line(self) -> str:
-        """Return them as one line."""
+        """Return the totals as one line."""
         return (
             f"gpu {self.hour}: booked {self.booked_ns} + lost in crash {self.lost_in_crash_ns} "
             f"({self.lost_requests} requests) = steps {self.steps_ns} ns (difference {self.difference_ns}, "
@@ -240,7 +241,7 @@ class GpuLines(msgspec.Struct, frozen=True):
 def token_lines(
     client: StoreClient, snapshot: StoreSnapshot, rules: list[RetentionRule], hours: int
 ) -> list[TokenLines]:
-    """Return the lines of every replica for the hours before the snapshot, as long as steps are kept."""
+    """Return the token totals of every replica and hour of the last `hours`, as long as steps are kept."""
     rows = _ask(
         client,
         snapshot,
@@ -269,7 +270,7 @@ def token_lines(
 
 
 def gpu_lines(client: StoreClient, snapshot: StoreSnapshot, rules: list[RetentionRule], hours: int) -> list[GpuLines]:
-    """Return the GPU time of every hour before the snapshot, as long as steps are kept."""
+    """Return the GPU time of each of the last `hours`, as long as steps are kept."""
     rows = _ask(
         client,
         snapshot,
@@ -329,7 +330,7 @@ def gpu_findings(lines: list[GpuLines]) -> list[Finding]:
 
 
 def token_findings(lines: list[TokenLines]) -> list[Finding]:
-    """Return the lines that do not close."""
+    """Return a finding for each replica and hour whose tokens do not add up."""
     return [
         Finding("tokens_differ", line.replica, line.line().removeprefix(f"tokens {line.replica} "))
         for line in lines
