@@ -1,1 +1,1 @@
-"""Pure algorithms: replica choice, detectors, GPU time attribution, batching rules. No I/O happens here."""
+"""Pure algorithms: replica choice, detectors, GPU time attribution, batching rules. No I/O."""

@@ -1,7 +1,7 @@
-"""Whether a JSON value has the shape that a JSON schema asks for, as far as the common keywords say.
+"""Checks whether a JSON value matches a JSON schema, for the common keywords.
 
-What this does not look at (`pattern`, `format`, `not`, `if`, `$ref` out of the schema, ...) it takes as kept, and so is
-all that is left after a bounded number of steps: schemas come from callers, and must cost little whatever they say.
+Other keywords (`pattern`, `format`, `not`, `if`, `$ref` out of the schema, ...) count as satisfied, and so does
+everything after a bounded number of steps: schemas come from callers, and the check must be cheap for any of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _MAX_DEPTH: Final = 64
 _MAX_STEPS: Final = 20_000  # about 20 ms
-_STEP_CHARACTERS: Final = 16  # of a reference: to follow these takes about as long as one step
+_STEP_CHARACTERS: Final = 16  # of a reference, which take about as long to follow as one step
 
 
 def misfit(schema: object, value: object) -> str:
-    """Return where a value (as decoded from JSON) misses a schema, by path and keyword; empty if it keeps it.
+    """Return where a value (decoded from JSON) violates a schema, as path and keyword; empty if it does not.
 
-    So it is if it cannot be told: numbers too long to be written, or what is nested too deep to be compared.
+    Empty also if that cannot be determined: numbers that are too long, or structures nested too deep.
     """
     try:
         return _Fitting(schema).misfit(schema, value, "$", 0)
@@ -56,16 +56,16 @@ class _Fitting:
         )
 
     def _may_take(self, steps: int) -> bool:
-        """Accept the given number of further steps; return whether they are within the bound."""
+        """Count further steps; return whether they are within the limit."""
         self._steps += steps
         return self._steps <= _MAX_STEPS
 
     def _listed(self, value: object) -> Sequence[object]:
-        """Return a list of the schema's; an empty one if it is none, or too long to be looked at."""
+        """Return a list of the schema; empty if the value is no list, or too long for the step limit."""
         return value if isinstance(value, list | tuple) and self._may_take(len(value)) else ()
 
     def _resolved(self, reference: str) -> object:
-        """Follow a pointer within the schema; `None` if it leads out of it or nowhere."""
+        """Follow a pointer within the schema; return `None` if it leads outside or nowhere."""
         if not reference.startswith("#") or not self._may_take(len(reference) // _STEP_CHARACTERS):
             return None
         place: object = self._root
@@ -86,7 +86,7 @@ class _Fitting:
             missed = self.misfit(part, value, path, depth + 1)
             if missed:
                 return missed
-        # That it keeps only one of `oneOf`, and none of `not`, cannot be told where not all is looked at.
+        # That only one of `oneOf` matches, and none of `not`, cannot be determined without checking all keywords.
         for keyword in ("anyOf", "oneOf"):
             parts = self._listed(schema.get(keyword))
             if parts and all(self.misfit(part, value, path, depth + 1) for part in parts):
@@ -109,7 +109,7 @@ class _Fitting:
             if name in properties:
                 missed = self.misfit(properties[name], member, f"{path}.{name}", depth + 1)
             elif isinstance(patterns, Mapping) and patterns:
-                missed = ""  # which of them it falls under is not looked at
+                missed = ""  # patterns are not checked
             elif further is False:
                 missed = f"{path}: additionalProperties: {name!r} is not allowed"
             else:
@@ -133,7 +133,7 @@ class _Fitting:
         return _count_misfit(schema, len(value), "Items", path)
 
     def _own_misfit(self, schema: Mapping[str, object], value: object, path: str) -> str:
-        """Look at keywords that ask nothing of the value's parts."""
+        """Check the keywords that do not concern the value's parts."""
         types = schema.get("type")
         wanted = (types,) if isinstance(types, str) else self._listed(types)
         if wanted and not any(_is_of(value, name) for name in wanted):
@@ -149,7 +149,7 @@ class _Fitting:
         return ""
 
     def _is_in(self, value: object, values: object) -> bool:
-        """Return whether a value is among others, or may be: what is not looked at is taken as kept."""
+        """Return whether a value is in a list; true if that is not checked because of the limit."""
         if not isinstance(values, list | tuple) or not self._may_take(len(values)):
             return True
         return any(self._is_same(value, other) for other in values)

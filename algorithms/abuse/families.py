@@ -1,4 +1,4 @@
-"""Prompts of one key that are nearly the same, counted together: a bounded number of families, each of bounded size."""
+"""Groups a key's nearly identical prompts into families: a bounded number of families, each of bounded size."""
 
 from collections import deque
 from typing import Final
@@ -6,14 +6,15 @@ from typing import Final
 from algorithms.abuse.sketch import Sketch, index_of, similarity
 from algorithms.abuse.window_count import WindowCount
 
-MOST_FAMILIES: Final = 16  # of one key; a new one takes the place of one without a member lately, or the smallest
-_MOST_KNOWN: Final = 16  # of a family's latest members, by which repetitions are told from variants
+MOST_FAMILIES: Final = 16  # per key; a new one replaces one without recent members, or the smallest
+_MOST_KNOWN: Final = 16  # latest members per family, to tell repetitions from variants
 
 
 class Family:
-    """Prompts that are like the first of them. `members` counts all, `variants` those that did not come lately.
+    """Prompts similar to the first of them. `members` counts all in the window, `variants` those that are not
+    repetitions.
 
-    `size` is how many there were all told, `latest_ns` when the last one was.
+    `size` is the number of members since the beginning, `latest_ns` the time of the last one.
     """
 
     __slots__ = ("sketch", "members", "variants", "size", "latest_ns", "_known")
@@ -27,7 +28,7 @@ class Family:
         self._known: deque[int] = deque(maxlen=_MOST_KNOWN)
 
     def knows(self, text_hash: int) -> bool:
-        """Return whether a prompt, word for word, is one of the latest."""
+        """Return whether exactly this prompt is among the latest members."""
         return text_hash in self._known
 
     def add(self, text_hash: int, now_ns: int) -> None:
@@ -41,7 +42,7 @@ class Family:
 
 
 class Families:
-    """The families of one key's prompts, by a least similarity to each family's first."""
+    """The families of one key's prompts, by minimum similarity to each family's first prompt."""
 
     def __init__(self, least_similarity: float, window_seconds: float, most: int = MOST_FAMILIES) -> None:
         self._least_similarity = least_similarity
@@ -55,7 +56,7 @@ class Families:
         return len(self._families)
 
     def find(self, sketch: Sketch) -> Family | None:
-        """Return the family that a prompt is most like, where it is alike enough."""
+        """Return the family that a prompt is most similar to; `None` if none is similar enough."""
         best: Family | None = None
         best_similarity = 0.0
         seen: set[int] = set()
@@ -70,7 +71,7 @@ class Families:
         return best
 
     def begin(self, sketch: Sketch, now_ns: int) -> Family:
-        """Start a family with a prompt that is in none, in the place of the smallest if there is no room."""
+        """Start a family with a prompt that is in none, replacing another family if there is no room."""
         if len(self._families) >= self._most:
             self._drop(self._least(now_ns))
         family = Family(sketch, self._window_seconds)
@@ -80,7 +81,7 @@ class Families:
         return family
 
     def _least(self, now_ns: int) -> Family:
-        """Return the first that has had no member for a window, else the one with the fewest, the oldest of these."""
+        """Return the first family without a member for a window, otherwise the smallest, the oldest of these."""
         least = self._families[0]
         for family in self._families:
             if now_ns - family.latest_ns > self._window_ns:

@@ -1,4 +1,4 @@
-"""One key's abuse of one kind, from the first sighting to the last: what is kept, told of and explained."""
+"""One key's abuse of one kind, from the first to the last sighting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +12,10 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Times are Unix nanoseconds. `peak` is the most that was counted in one window; `facts` say more, of the latest.
+    """An incident. Times are Unix ns. `peak` is the highest count in one window; `facts` are details of the latest
+    sighting.
 
-    `sightings` are requests above the limit, `throttled` those of them that were refused.
+    `sightings` is the number of requests above the limit, `throttled` that of the refused ones among them.
     """
 
     id: str
@@ -38,7 +39,7 @@ class Incident:
     def begun(
         cls, incident_id: str, gateway: str, tenant: str, team: str, key_id: str, seen: Sighting, at_ns: int
     ) -> "Incident":
-        """Start one."""
+        """Start an incident with its first sighting."""
         return cls(
             id=incident_id,
             gateway=gateway,
@@ -58,7 +59,7 @@ class Incident:
         )
 
     def seen_again(self, seen: Sighting, at_ns: int) -> "Incident":
-        """Add a sighting; the rule's bounds are those of now."""
+        """Return the incident with a further sighting and the rule's current limits."""
         return replace(
             self,
             action=seen.action,
@@ -72,21 +73,21 @@ class Incident:
         )
 
     def ended(self) -> "Incident":
-        """Return the incident, ended."""
+        """Return the incident, closed."""
         return replace(self, is_open=False)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Return whether nothing was seen for as long as the rule counts."""
+        """Return whether there was no sighting for a whole window of the rule."""
         return now_ns - self.last_at_ns > self.window_seconds * _SECOND_NS
 
     @property
     def summary(self) -> str:
-        """Describe in a sentence what was seen."""
+        """Return one sentence about what was seen."""
         whom = f"key {self.key_id} of {self.tenant}" if self.key_id else f"a caller of {self.tenant} without a key"
         return f"{whom}: {what_was_seen(self.kind, self.peak, self.limit, self.window_seconds)}"
 
     def explained(self) -> list[str]:
-        """Return what was seen, what was done about it, and what ends it."""
+        """Return sentences: what was seen, what was done, and what ends it."""
         done = f"{self.throttled} of {self.sightings} requests above the limit were refused"
         told = [
             f"{self.summary}.",

@@ -1,4 +1,4 @@
-"""Watches one key: counts its requests by the policy's rules, and says which of them is broken."""
+"""Watches one key: counts its requests by the policy's rules, and reports broken rules."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,13 +10,13 @@ from algorithms.abuse.sketch import Sketch, sketch_of
 from algorithms.abuse.spec import AbuseAction, AbuseKind, AbuseSpec, FloodRule, HarvestRule, ProbingRule
 from algorithms.abuse.window_count import WindowCount
 
-_MOST_UNLIKE: Final = 32  # prompts that a new one is held against, to see whether it is another
+_MOST_UNLIKE: Final = 32  # earlier prompts that a new one is compared with, to see whether it is different
 _MOST_NAMED: Final = 10  # networks or user agents in a sighting
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One request, as far as abuse is told by it. `text` is what was asked last; times are nanoseconds."""
+    """The facts of one request that abuse rules use. `text` is the last message; times are nanoseconds."""
 
     text: str
     at_ns: int
@@ -27,7 +27,7 @@ class Use:
 
 
 class KeyWatch:
-    """One key's counters. What is throttled is not counted, so that who waits as told is served again."""
+    """One key's counters. Refused requests are not counted, so that a caller who waits as told is served again."""
 
     def __init__(self, spec: AbuseSpec) -> None:
         self._spec = spec
@@ -43,12 +43,14 @@ class KeyWatch:
 
     @property
     def size(self) -> int:
-        """Return how many sketches and names are kept, for who watches over memory."""
+        """Return the number of stored sketches and names, to limit memory."""
         families = (each for each in (self._flood, self._probing, self._unlike) if each is not None)
         return sum(map(len, families)) + len(self._addresses) + len(self._agents)
 
     def look(self, use: Use) -> list[Sighting]:
-        """Count a request, and return the rules that it breaks. The first that throttles ends the count."""
+        """Count a request, and return the rules that it breaks. After one that throttles, no further rules
+        are checked.
+        """
         found: list[Sighting] = []
         for rule in (self._look_at_faces, self._look_at_prompt):
             found += rule(use)
@@ -73,7 +75,9 @@ class KeyWatch:
     def _face(
         self, kind: AbuseKind, faces: Faces, name: str, limit: int, action: AbuseAction, now_ns: int
     ) -> Sighting | None:
-        """See a name; a sighting where it is above the limit. One that was there before it was full stays welcome."""
+        """Record a name; return a sighting if it is above the limit. Names from before the limit was reached stay
+        allowed.
+        """
         is_new = faces.is_new(name, now_ns)
         observed = faces.count(now_ns) + is_new
         is_above = observed > limit and (is_new or action == "alert")

@@ -28,9 +28,9 @@ _SPANS: Final[Mapping[int, str]] = {86_400: "a day", 3600: "an hour", 60: "a min
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One request that is above a rule's limit.
+    """One request above a rule's limit.
 
-    `observed` counts it in; `facts` are plain values that say more, without anything of a prompt.
+    `observed` is the count including it; `facts` are details without any prompt text.
     """
 
     kind: AbuseKind
@@ -42,7 +42,7 @@ class Sighting:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def error(self) -> AbuseThrottled:
-        """Return what the caller is told."""
+        """Return the error for the caller."""
         wait = max(self.retry_after_seconds, 1.0)
         return AbuseThrottled(
             f"this key is throttled: {what_was_seen(self.kind, self.observed, self.limit, self.window_seconds)}; "
@@ -52,12 +52,12 @@ class Sighting:
 
 
 def what_was_seen(kind: AbuseKind, observed: int, limit: int, window_seconds: int) -> str:
-    """Describe in words what a rule counted."""
+    """Return a phrase about what a rule counted."""
     return _WHAT[kind].format(observed=observed, limit=limit, window=_span(window_seconds))
 
 
 def remedy(kind: AbuseKind) -> str:
-    """Return what ends it."""
+    """Return what the caller can do to end it."""
     return _REMEDY[kind]
 
 

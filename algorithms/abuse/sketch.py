@@ -1,9 +1,9 @@
 """Similarity of two prompts from MinHash sketches (Broder 1997; Cohen and Kaplan 2007).
 
-A prompt is the set of its runs of three words, digits left out: "customer 17" and "customer 18" are the same. Of the
-set's hashes the 64 least are kept. Two sets' similarity (Jaccard: shared by all) is read off the 64 least of both
-together: exact where they are fewer, else with a standard error of at most 0.063. Hashes are those of this process,
-which nobody outside can tell beforehand.
+A prompt is the set of its three-word sequences, with digits removed: "customer 17" and "customer 18" are equal. Of the
+set's hashes the 64 lowest are kept. The similarity (Jaccard: intersection over union) of two sets is estimated from the
+64 lowest of both together: exactly if there are fewer, otherwise with a standard error of at most 0.063. Hashes are
+seeded per process, so they cannot be predicted.
 """
 
 from array import array
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 SKETCH_SIZE: Final = 64
-Sketch: TypeAlias = "array[int]"  # the least hashes, rising
+Sketch: TypeAlias = "array[int]"  # the lowest hashes, ascending
 
-_MOST_CHARACTERS: Final = 8192  # of a longer prompt the rest is not looked at
+_MOST_CHARACTERS: Final = 8192  # the rest of a longer prompt is ignored
 _MOST_UNSPACED: Final = 2048
 _LEAST_WORDS: Final = 6
-_LONGEST_MEAN_WORD: Final = 24  # characters; more is a script without blanks, or no prose
+_LONGEST_MEAN_WORD: Final = 24  # characters; above this the text has no spaces between words, or is no prose
 _RUN: Final = 4  # characters, of text without words
 _NO_DIGITS: Final = {code: None for code in range(ord("0"), ord("9") + 1)}
 _INDEX_SIZE: Final = 8
 
 
 def sketch_of(text: str) -> Sketch:
-    """Return a prompt's sketch; empty for a prompt without any text."""
+    """Return a prompt's sketch; empty for a prompt without text."""
     plain = text[:_MOST_CHARACTERS].lower().translate(_NO_DIGITS)
     words = plain.split()
     if len(words) >= _LEAST_WORDS and len(plain) <= _LONGEST_MEAN_WORD * len(words):
@@ -35,7 +35,7 @@ def sketch_of(text: str) -> Sketch:
 
 
 def similarity(one: Sketch, other: Sketch) -> float:
-    """Return how much of two prompts is shared, 0 to 1: 1 where both say the same, 0 if one says nothing."""
+    """Return the estimated Jaccard similarity of two prompts, 0 to 1; 0 if one is empty."""
     if one == other:
         return 1.0 if len(one) else 0.0
     first, second = set(one), set(other)
@@ -45,7 +45,7 @@ def similarity(one: Sketch, other: Sketch) -> float:
 
 
 def index_of(sketch: Sketch) -> Iterator[int]:
-    """Return the hashes by which a sketch is found: prompts of a similarity J share none of them with a chance of about
-    (1 - J) to the power of eight.
+    """Return the hashes under which a sketch is indexed. Two prompts of similarity J have none in common with a
+    probability of about (1 - J)^8.
     """
     return iter(sketch[:_INDEX_SIZE])

@@ -1,4 +1,4 @@
-"""Settings of an abuse policy: rules with bounds, each off unless it is set."""
+"""Settings of an abuse policy: rules with limits, each off unless set."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -19,13 +19,13 @@ Share = Annotated[float, Meta(ge=0.3, le=1)]
 
 
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`throttle` refuses what is above the limit, with status 429; `alert` serves it. Either way it is told."""
+    """`throttle` refuses requests above the limit with status 429; `alert` serves them. Both are reported."""
 
     action: AbuseAction = "alert"
 
 
 class FloodRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """More than `limit` prompts in a window that are nearly the same."""
+    """More than `limit` nearly identical prompts in a window."""
 
     limit: Count = 60
     window_seconds: WindowSeconds = 60
@@ -33,7 +33,7 @@ class FloodRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ProbingRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """More than `limit` prompts in a window that vary little, each of them new: someone feels for an answer."""
+    """More than `limit` different but similar prompts in a window: a search for a certain answer."""
 
     limit: Count = 100
     window_seconds: WindowSeconds = 3600
@@ -41,19 +41,23 @@ class ProbingRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class HarvestRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """More than `limit` prompts in a window of which none is like another, each for a long answer with probabilities:
-    how a model is copied (Tramèr et al. 2016; Carlini et al. 2024). A request without a limit asks for a long answer.
+    """More than `limit` prompts in a window that are all different, each for a long answer with log probabilities.
+
+    That is how a model is copied (Tramèr et al. 2016; Carlini et al. 2024). Requests without an output limit count as
+    requests for long answers.
     """
 
     limit: Count = 500
     window_seconds: WindowSeconds = 3600
-    similarity: Share = 0.3  # below it a prompt is another one
+    similarity: Share = 0.3  # prompts below it count as different
     output_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1024
     needs_logprobs: bool = True
 
 
 class SharingRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A key in use from more addresses, or by more user agents, in a window than one holder has. `None`: any number."""
+    """A key used from more addresses, or by more user agents, in a window than one owner would have.
+    `None`: no limit.
+    """
 
     addresses: FaceCount | None = 5
     user_agents: FaceCount | None = None
@@ -61,7 +65,7 @@ class SharingRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class AbuseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The rules of one policy. `keys`: the ids of the keys that it is about; empty: all that the policy covers."""
+    """The rules of one policy. `keys`: the ids of the keys that they apply to; empty: all keys of the policy."""
 
     flood: FloodRule | None = None
     probing: ProbingRule | None = None
@@ -71,12 +75,12 @@ class AbuseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def watches_prompts(self) -> bool:
-        """Return whether any rule looks at what is asked."""
+        """Return whether any rule compares prompts."""
         return self.flood is not None or self.probing is not None or self.harvest is not None
 
 
 def abuse_spec(given: Mapping[str, object]) -> AbuseSpec:
-    """Build it from plain data. Raises ConfigurationError, naming what is wrong."""
+    """Return the rules from plain data. Raises ConfigurationError with the invalid field."""
     try:
         spec = msgspec.convert(dict(given), AbuseSpec, strict=False)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Count events in a sliding window with thirteen integers, independent of the number of events."""
+"""Counts events in a sliding window with thirteen integers, independent of the number of events."""
 
 from typing import Final
 
@@ -6,31 +6,33 @@ _SLOTS: Final = 12
 
 
 class WindowCount:
-    """Counts events in a sliding window, by slots of a twelfth of it.
+    """Counts events in a sliding window, in slots of a twelfth of its length.
 
-    An event is counted for the window's length, and for up to a slot longer: what is refused above a limit was above
-    it. Times are nanoseconds that do not fall.
+    An event counts for the window's length, and for up to one slot longer, so a limit is never exceeded. Times are
+    non-decreasing nanoseconds.
     """
 
     __slots__ = ("_counts", "_slot_ns", "_newest")
 
     def __init__(self, window_seconds: float) -> None:
         self._slot_ns = max(int(window_seconds * 1_000_000_000) // _SLOTS, 1)
-        self._counts = [0] * (_SLOTS + 1)  # the newest last
+        self._counts = [0] * (_SLOTS + 1)  # newest last
         self._newest = 0
 
     def add(self, now_ns: int) -> None:
-        """Count one."""
+        """Count an event."""
         self._move(now_ns)
         self._counts[-1] += 1
 
     def count(self, now_ns: int) -> int:
-        """Return how many there were in the window that ends now."""
+        """Return the number of events in the window that ends now."""
         self._move(now_ns)
         return sum(self._counts)
 
     def seconds_until_below(self, limit: int, now_ns: int) -> float:
-        """Return after how many seconds, without further events, fewer than `limit` are counted; 0 if they are."""
+        """Return the seconds until fewer than `limit` events are in the window, without further events; 0 if that is so
+        now.
+        """
         left = self.count(now_ns)
         for index, events in enumerate(self._counts):
             if left < limit:

@@ -1,1 +1,1 @@
-"""Detectors that need only a text: hidden instructions, prompt injection, canary tokens."""
+"""Detectors that need only a text: hidden text, prompt injection, canary tokens."""

@@ -1,4 +1,4 @@
-"""Hidden text: base64 and hexadecimal digits that decode to words."""
+"""Finds hidden text: base64 and hexadecimal digits that decode to words."""
 
 import base64
 import binascii
@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-_SHORTEST: Final = 24  # characters of base64: 18 of text, less than any instruction
-LEAST_PAIRS: Final = 12  # of hexadecimal digits, before they are looked at
+_SHORTEST: Final = 24  # characters of base64: 18 of text, shorter than any instruction
+LEAST_PAIRS: Final = 12  # minimum number of pairs of hexadecimal digits
 _MOST_CHARACTERS: Final = 8192  # of one piece
-_MOST_PIECES: Final = 8  # that are looked at, the first of them
+_MOST_PIECES: Final = 8  # decoded per text
 _READABLE_SHARE: Final = 0.95
 _BASE64: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{_SHORTEST},{_MOST_CHARACTERS}}}")
 _HEX: Final = re.compile(r"(?<![0-9A-Fa-f])(?:(?:\\x|%|0x)?[0-9A-Fa-f]{2}[ ,:]?){12,4096}")
 
 
 def hidden_texts(text: str, longest_word: int, pairs: int) -> Iterator[str]:
-    """Yield what is written in a text so that a reader does not see it, where it decodes to readable text.
+    """Yield the readable texts that are encoded in a text as base64 or hexadecimal digits.
 
-    `longest_word` and `pairs` are of the text's words the longest's characters and how many are two hexadecimal digits:
-    prose, which is most of what is sent, has neither long words nor many pairs, and is not looked at. At most eight
-    pieces of each kind are looked at, so that a text costs time in proportion to its length.
+    `longest_word` is the length of the text's longest word, `pairs` the number of its words that are two hexadecimal
+    digits. Prose has neither long words nor many pairs, and is skipped. At most eight pieces of each kind are decoded,
+    so that the time is linear in the text's length.
     """
     if longest_word < _SHORTEST and pairs < LEAST_PAIRS:
         return

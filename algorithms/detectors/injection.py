@@ -1,7 +1,7 @@
-"""Reports attempts to take a model over by what they say: weighted phrases, role markers, hidden instructions.
+"""Detects prompt injection by weighted phrases, role markers and hidden instructions.
 
-A heuristic: it finds what is said openly or hidden plainly, in some twenty languages, and not what is put well. Text
-about such attempts, which quotes them, weighs less.
+A heuristic: it finds attempts that are stated openly or encoded simply, in some twenty languages, but not subtle ones.
+Phrases quoted in a text about such attempts count less.
 """
 
 import re
@@ -18,22 +18,22 @@ from contracts.guardrails.plain_text import plain_text
 
 DEFAULT_THRESHOLD: Final = 0.7  # of the score
 
-_HIDDEN_WEIGHT: Final = 0.5  # of an instruction's being hidden, beside what it says
-_QUOTED_SHARE: Final = 0.3  # of its weight a phrase keeps that is quoted in a text about such phrases
+_HIDDEN_WEIGHT: Final = 0.5  # for an instruction that is hidden, in addition to its own weight
+_QUOTED_SHARE: Final = 0.3  # factor for a phrase that is quoted in a text about such phrases
 _MARKER_WEIGHT: Final = 0.75
-_TURN_WEIGHT: Final = 0.4  # of a line that begins as the system's
-_FOREIGN_TURN_WEIGHT: Final = 0.2  # of one that begins as another speaker's, beside a phrase: transcripts have them too
+_TURN_WEIGHT: Final = 0.4  # for a line that begins like one of the system
+_FOREIGN_TURN_WEIGHT: Final = 0.2  # for one that begins like another speaker's, only with a phrase: transcripts have it
 _NEGATIONS: Final = ("do not ", "don't ", "never ", "not to ", "must not ", "should not ")
 _QUOTES: Final = '"`«「『'
 _OPENS: Final = re.compile(r"(?:^|[\s(:])'(?=\S|$)")  # an apostrophe within a word is not a quotation
 _CLOSES: Final = re.compile(r"\S'(?=[\s,.;:!?)]|$)")
-_LOOK_BACK: Final = 120  # characters before a phrase in which a quotation begins
-_REACH: Final = 400  # characters in which a phrase ends
-_MOST_PLACES: Final = 50  # at which a stem is looked at in one text
-_LEAST_LETTERS: Final = 12  # that stand alone, before they are read together
-# Not among it what base64 and escapes are written with: those stay one word, which is then a long one.
+_LOOK_BACK: Final = 120  # characters before a phrase that are searched for an opening quote
+_REACH: Final = 400  # maximum length of a phrase in characters
+_MOST_PLACES: Final = 50  # occurrences of a stem that are checked per text
+_LEAST_LETTERS: Final = 12  # minimum number of single letters that are read as spelled-out words
+# Without the characters of base64 and escapes, so that encoded text stays one long word.
 _PUNCTUATION: Final = str.maketrans(dict.fromkeys("!\"#$%&()*,.:;<>?[]^`{|}~'", " "))
-# What chat templates put between turns (ChatML, Llama 2 and 3, Gemma, Phi, Mistral, Alpaca).
+# Markers that chat templates put between turns (ChatML, Llama 2 and 3, Gemma, Phi, Mistral, Alpaca).
 _MARKERS: Final = re.compile(
     r"<\|(?:im_start|im_end|system|user|assistant|endoftext|eot_id|start_header_id|end_header_id|begin_of_text|end)\|>"
     r"|\[/?inst\]|<</?sys>>|<(?:start|end)_of_turn>|\[/?system_prompt\]|</?(?:system|system_prompt|system-prompt)>"
@@ -45,14 +45,14 @@ _SYSTEM_TURN: Final = re.compile(
     re.IGNORECASE,
 )
 _TURN_STEMS: Final = frozenset({"syste", "assis", "devel", "human", "ai", "instr"})
-# What texts about attacks say beside them.
+# Words that are typical of texts about attacks.
 _DISCOURSE: Final = re.compile(
     r"prompt injections?|injection attacks?|attackers?|adversar|jailbreak(?:s|ing)|red[ -]team|owasp|vulnerabilit"
     r"|mitigat|security (?:research|team|blog|review)|guardrails?|detect(?:s|ion|or|ing)?\b|classif|for example|e\.g\."
     r"|such as|phrases? like|research(?:ers)?|paper|exploit|malicious|the (?:phrase|sentence|string|words?)\b|known as"
     r"|defen[cs]e"
 )
-_LEAST_DISCOURSE: Final = 2  # different words of it
+_LEAST_DISCOURSE: Final = 2  # minimum number of different ones
 _ONE_BY_ONE: Final = re.compile(r"(?:\b\w[ .\-_*|/]{1,3}){11,400}\w\b")
 _PAIRS: Final = frozenset(f"{number:02x}" for number in range(256))
 _LEET: Final = str.maketrans("013457@$", "oieastas")
@@ -61,7 +61,7 @@ _LEET_SIGNS: Final = ("0", "1", "3", "4", "5", "7", "@", "$")
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """How much speaks for an attempt: a score, 0 to 1, and the names of what was found with each one's weight."""
+    """The result for a text: a score, 0 to 1, and the signals found with their weights."""
 
     score: float
     signals: Mapping[str, float]
@@ -84,10 +84,10 @@ _STEMS: Final = frozenset(_PHRASES)
 
 
 def injection_in(text: str, ignored: Container[str] = ()) -> Suspicion:
-    """Return how much in a plain text (`plain_text`) speaks for an attempt: 1 less what each signal leaves of doubt.
+    """Return the score of a plain text (`plain_text`): 1 minus the product of (1 - weight) over all signals.
 
-    Signals that are `ignored`, by name, count for nothing. The weights are chosen by hand; their score orders texts,
-    and is not a probability.
+    Signals named in `ignored` do not count. The weights are chosen by hand; scores order texts, and are not
+    probabilities.
     """
     folded = _folded(text)
     spaced = folded.translate(_PUNCTUATION)
@@ -97,7 +97,7 @@ def injection_in(text: str, ignored: Container[str] = ()) -> Suspicion:
     if lengths.count(1) >= _LEAST_LETTERS and (spelled := _ONE_BY_ONE.search(text)) is not None:
         _look_at_letters(spelled[0], signals)
     pairs = 0
-    if lengths.count(2) >= LEAST_PAIRS and " 6" in spaced and " 7" in spaced:  # as in all letters of ASCII
+    if lengths.count(2) >= LEAST_PAIRS and " 6" in spaced and " 7" in spaced:  # the first digits of ASCII letters
         pairs = sum(map(_PAIRS.__contains__, words))
     for hidden in hidden_texts(text, max(lengths, default=0), pairs):
         plain = plain_text(hidden)
@@ -156,9 +156,9 @@ def _look_for(
 
 
 def _match(each: Phrase, folded: str, at: int, found: dict[str, float]) -> None:
-    """Look whether a phrase begins here, or at one of the words before that it may begin at."""
+    """Add a phrase's signal if it matches here, or at one of the words before at which it may begin."""
     start, end = at, at + _REACH
-    if each.back and not folded[at].isascii():  # perhaps of a script without blanks
+    if each.back and not folded[at].isascii():  # possibly a script without spaces
         match = each.form.search(folded, max(0, at - each.back), end)
     else:
         match = each.form.match(folded, start, end)
@@ -169,14 +169,14 @@ def _match(each: Phrase, folded: str, at: int, found: dict[str, float]) -> None:
         return
     weight = each.weight
     if folded.endswith(_NEGATIONS, 0, match.start()):
-        return  # "do not ignore the instructions above" asks for the contrary
+        return  # "do not ignore the instructions above" is the opposite
     if _is_quoted(folded, match.start()) and len(set(_DISCOURSE.findall(folded))) >= _LEAST_DISCOURSE:
         weight *= _QUOTED_SHARE
     _merge(found, {each.name: weight})
 
 
 def _is_quoted(folded: str, start: int) -> bool:
-    """Return whether a quotation is open where a phrase begins."""
+    """Return whether a position is inside a quotation."""
     before = folded[max(0, start - _LOOK_BACK) : start]
     if any([before.count(quote) % 2 for quote in _QUOTES]):
         return True
@@ -184,7 +184,7 @@ def _is_quoted(folded: str, start: int) -> bool:
 
 
 def _look_at_letters(spelled: str, found: dict[str, float]) -> None:
-    """Read what is written letter by letter."""
+    """Add a signal if letters that are spelled one by one form a phrase."""
     joined = "".join(character for character in _folded(spelled) if character.isalnum())
     if any([each in joined for each in JOINED]):
         found["spelled_out"] = _MARKER_WEIGHT

@@ -1,4 +1,4 @@
-"""Prompt injection phrases in other languages: dropping instructions, and revealing them."""
+"""Prompt injection phrases in languages other than English: to ignore instructions, and to reveal them."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -150,8 +150,8 @@ OTHER_LANGUAGES: Final[Iterable[Phrase]] = (
     ),
 )
 
-# Without blanks between words there are no stems: these are looked for wherever one of theirs stands in a text. A
-# syllable of Hangul is up to three characters of plain text.
+# Scripts without spaces have no word stems: these are searched wherever one of their stems occurs in a text. A syllable
+# of Hangul is up to three characters of plain text.
 UNSPACED: Final[Iterable[Phrase]] = (
     phrase(
         "override_zh",

@@ -1,8 +1,8 @@
 """Weighted English phrases of prompt injection attempts.
 
-A phrase is looked for in plain text in lower case, and only around its stems: the first five letters of a word that it
-cannot be without. Every repetition is bounded, so that no text takes more than time in proportion to its length. What
-they describe is public: OWASP's Top 10 for LLM Applications (2025), LLM01, and its references.
+Phrases are matched in lower-case plain text, and only near their stems: the first five letters of a word that the
+phrase must contain. Every repetition is bounded, so that the time is linear in the text's length. The phrases are
+public: OWASP's Top 10 for LLM Applications (2025), LLM01, and its references.
 """
 
 import re
@@ -17,9 +17,9 @@ STEM_LETTERS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A form of words. `weight`: the chance, 0 to 1, that the one that says it wants to take the model over.
+    """A pattern of words. `weight`: the probability, 0 to 1, that a text with it is an attempt.
 
-    It begins at one of its stems, or at a word at most `back` characters before, and holds one of `needs`.
+    It begins at one of its stems, or at a word at most `back` characters before, and contains one of `needs`.
     """
 
     name: str
@@ -31,15 +31,15 @@ class Phrase:
 
 
 def phrase(name: str, weight: float, stems: str, form: str, back: int = 0, needs: str = "") -> Phrase:
-    """Build one of stems with blanks between, and a regular expression in lower case; all are made plain as texts are.
+    """Return a phrase from space-separated stems and a lower-case regular expression, both converted to plain text.
 
-    An expression keeps its meaning: the characters of its syntax are plain already.
+    The conversion does not change the syntax of regular expressions.
     """
     folded = tuple(each[:STEM_LETTERS] for each in plain_text(stems).split())
     return Phrase(name, weight, folded, re.compile(plain_text(form)), back, tuple(plain_text(needs).split()))
 
 
-# Words between, but not whose: "ignore my previous message" is what people say of their own.
+# Words in between, except possessives: "ignore my previous message" is harmless.
 _BETWEEN: Final = r"(?:(?!my\b|our\b|his\b|her\b|their\b|its\b)[\w'-]{1,20},?\s){0,4}?"
 _DROP: Final = (
     r"(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|overrid(?:e|ing)|bypass(?:ing)?|neglect|discard(?:ing)?)"
@@ -291,7 +291,7 @@ ENGLISH: Final[Iterable[Phrase]] = (
         r"\b(?:call|use|invoke|run|execute) the (?:[\w'-]{1,30}\s){0,3}?(?:tool|function) (?:[\w'-]{1,20}\s){0,6}?"
         r"(?:without (?:asking|confirm|approval)|immediately and|silently)",
     ),
-    # What poisoned definitions of tools say (OWASP's Top 10 for MCP, "tool poisoning").
+    # Phrases of poisoned tool definitions (OWASP's Top 10 for MCP, "tool poisoning").
     phrase(
         "secret_file",
         0.55,
@@ -339,7 +339,7 @@ ENGLISH: Final[Iterable[Phrase]] = (
     ),
 )
 
-# Where letters stand one by one there are no words left to look at.
+# For texts that are spelled letter by letter, without word boundaries.
 JOINED: Final = (
     "ignoreallpreviousinstructions",
     "ignorepreviousinstructions",

@@ -1,12 +1,12 @@
-"""Words without which no phrase of injection is said, as expressions that one quick look at a text is made of.
+"""Prefilter of the injection detector: regular expressions of which every injection phrase matches at least one.
 
-A text of ASCII characters in which none of them matches holds no phrase, no role marker and nothing hidden: a test
-holds that for every phrase. RE2's syntax, to be looked for regardless of case.
+An ASCII text that matches none of them has no phrase, role marker or hidden text; a test checks this for every phrase.
+RE2 syntax, matched case-insensitively.
 """
 
 from typing import Final
 
-# What tells instructions to be dropped, in the languages that ASCII can write; verbs first, what is revealed after.
+# Words about ignoring instructions (verbs, in languages that ASCII can write); then those about revealing them.
 _DROPPED: Final = (
     r"ignor|disreg|forget|overrid|bypass|neglect|discard|attention to|stop\s+(?:follow|obey)|set\s+aside|throw\s+away"
     r"|(?:not|n't|never)\s+(?:follow|obey)|vergiss|vergessen|missacht|ubergeh|oubli|neglige|compte|olvid|descart"
@@ -43,7 +43,7 @@ _WRITTEN: Final = (
     r"|[a-z][013457@$]+[a-z]|\b[013457@$]{1,2}[a-z]{2}"
 )
 
-# Blanks to phrases, and none to RE2: a text that has them is looked at as a whole.
+# Characters that are blanks in phrases but not in RE2: a text with one of them is always checked.
 _ODD_BLANKS: Final = r"[\x0b\x1c-\x1f]"
 
 TRACES: Final = tuple(

@@ -1,8 +1,7 @@
-"""`steptime-as/1`: a step's measured GPU time, split over the requests in it so that the parts sum to it exactly.
+"""`steptime-as/1`: splits a step's measured GPU time among its requests, so that the parts sum up exactly.
 
-Pure functions: the engine host calls them for each step, the planner and the router use the same model. What is in
-no step (idle, host gaps, loading) is in `algorithms/gpu_time/ledger.py`; how the model is fitted, in
-`algorithms/gpu_time/step_fit.py`.
+Pure: used by the engine host for each step; the planner and the router use the same model. Time outside of steps (idle,
+host gaps, loading) is in `algorithms/gpu_time/ledger.py`, the fit of the model in `algorithms/gpu_time/step_fit.py`.
 """
 
 import math
@@ -14,16 +13,16 @@ from algorithms.gpu_time.step_model import PREFILL, StepModel, StepRow
 from contracts.recording.records import GpuShare
 
 METHOD: Final = "steptime-as/1"
-_MANTISSA_BITS: Final = 53  # of a float: scaled by this power of two, weights become integers and lose nothing big
+_MANTISSA_BITS: Final = 53  # of a float: weights are scaled to integers of this size without losing large parts
 _MAX_EXPONENT: Final = 1000
 
 
 def split_exactly(total: int, weights: Sequence[float]) -> list[int]:
-    """Split a whole number in proportion to weights, by largest remainder: the parts sum to it exactly.
+    """Split an integer in proportion to weights by the largest-remainder method; the parts sum to it exactly.
 
-    Every part is within 1 of its exact share, equal weights differ by at most 1, and a weight of 0 gets 0. Which
-    weights get an odd unit depends on remainder and weight alone; only among equal weights does place decide.
-    With no positive weight there is nobody to give to: all parts are 0. Raises ValueError on a negative total.
+    Every part is within 1 of its exact share, equal weights differ by at most 1, and a weight of 0 gets 0. Units left
+    over go by remainder, then by weight; position decides only among equal weights. Without a positive weight all parts
+    are 0. Raises ValueError for a negative total.
     """
     if total < 0:
         raise ValueError(f"cannot split a negative amount: {total}")
@@ -31,7 +30,7 @@ def split_exactly(total: int, weights: Sequence[float]) -> list[int]:
     if largest <= 0 or not total:
         return [0] * len(weights)
     exponent = _MANTISSA_BITS - math.frexp(largest)[1]
-    if exponent > _MAX_EXPONENT:  # weights below 1e-280, so small that their scale is not a float
+    if exponent > _MAX_EXPONENT:  # weights below 1e-280, whose scale exceeds a float
         whole = [int(math.ldexp(weight, exponent)) for weight in weights]
     else:
         scale = 2.0**exponent
@@ -50,7 +49,7 @@ def split_exactly(total: int, weights: Sequence[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """How one step was split: `parts_ns` runs parallel to its rows and sums to the step's busy time."""
+    """The split of one step: `parts_ns` is parallel to its rows and sums to the step's busy time."""
 
     parts_ns: list[int]
     predicted_ns: float
@@ -60,13 +59,13 @@ class Attribution:
 
 
 def attribute(model: StepModel, busy_ns: int, rows: Sequence[StepRow], *, is_dry: bool = False) -> Attribution:
-    """Split a step's measured time over its rows in integer nanoseconds; `is_dry`: the device stood still before.
+    """Split a step's measured time among its rows in integer nanoseconds; `is_dry`: the GPU was idle before.
 
-    A step in which nothing was scheduled (a dummy batch) charges nobody; the ledger shows its time on a line of
-    its own. Where the model's parts are all zero, tokens decide. Raises ValueError on a negative count or time.
+    A step without scheduled tokens (a dummy batch) charges no request; the ledger shows its time separately. If the
+    model predicts zero for all rows, time is split by tokens. Raises ValueError for a negative count or time.
     """
     weights = model.weights(rows, is_dry=is_dry)
-    predicted_ns = math.fsum(weights)  # exactly rounded, so the order of rows does not show
+    predicted_ns = math.fsum(weights)  # correctly rounded, so independent of the order of rows
     if predicted_ns <= 0:
         weights = [float(row.scheduled) for row in rows]
     return Attribution(
@@ -78,9 +77,9 @@ def attribute(model: StepModel, busy_ns: int, rows: Sequence[StepRow], *, is_dry
 
 
 def step_confidence(fit_confidence: float, busy_ns: float, predicted_ns: float, requests: int) -> float:
-    """Return how sure a split is, 0 to 1: the fit's confidence times the ratio of predicted and measured time.
+    """Return a split's confidence, 0 to 1: the fit's confidence times the ratio of predicted and measured time.
 
-    The ratio is taken so that it is at most 1. A step of one request needs no model: 1.
+    The ratio is the smaller over the larger. A step of one request needs no model and has confidence 1.
     """
     if requests <= 1:
         return 1.0
@@ -90,7 +89,7 @@ def step_confidence(fit_confidence: float, busy_ns: float, predicted_ns: float, 
 
 @dataclass(frozen=True, slots=True)
 class RowTime:
-    """A row's nanoseconds by what they were for; the three sum to its part of the step."""
+    """A row's nanoseconds by purpose; the three sum to its part of the step."""
 
     useful_ns: int
     recompute_ns: int
@@ -98,8 +97,10 @@ class RowTime:
 
 
 def classify(row: StepRow, part_ns: int) -> RowTime:
-    """Separate useful time from waste: an aborted request's whole part is wasted (the client's); the recomputed share
-    of the scheduled tokens, rounded down, is recompute (the platform's).
+    """Split a row's part into useful, recomputed and wasted time.
+
+    For an aborted request all of it is wasted. Otherwise the recomputed share of the scheduled tokens, rounded down, is
+    recompute.
     """
     if row.aborted:
         return RowTime(0, 0, part_ns)
@@ -109,7 +110,7 @@ def classify(row: StepRow, part_ns: int) -> RowTime:
 
 @dataclass(slots=True)
 class RequestTime:
-    """What one request has been charged so far, over its steps."""
+    """The GPU time charged to one request over its steps so far."""
 
     prefill_ns: int = 0
     decode_ns: int = 0
@@ -119,13 +120,13 @@ class RequestTime:
 
     @property
     def total_ns(self) -> int:
-        """Return the sum of all parts so far."""
+        """Return the sum of all parts."""
         return self.prefill_ns + self.decode_ns + self.recompute_ns + self.wasted_ns
 
     def add(self, row: StepRow, part_ns: int, confidence: float) -> None:
-        """Add one step's part. Encoding counts as prefill: both happen before the first token."""
+        """Add one step's part. Encoding counts as prefill, because both precede the first token."""
         useful_ns = part_ns
-        if row.aborted or row.recompute:  # rare, and this is called for each row of each step
+        if row.aborted or row.recompute:  # a rare case; this method runs for each row of each step
             time = classify(row, part_ns)
             useful_ns = time.useful_ns
             self.recompute_ns += time.recompute_ns
@@ -137,7 +138,7 @@ class RequestTime:
         self._sure_ns += part_ns * confidence
 
     def share(self, kv_block_seconds: float = 0.0) -> GpuShare:
-        """Return the record's form; confidence is the mean over the steps, weighted by their nanoseconds."""
+        """Return the time as in request records; the confidence is the mean over the steps, weighted by nanoseconds."""
         total_ns = self.total_ns
         return GpuShare(
             prefill_ns=self.prefill_ns,

@@ -1,8 +1,8 @@
-"""The GPU ledger: where every nanosecond of an engine's wall clock went, on lines that close.
+"""The GPU ledger: divides an engine's wall time into lines that add up to the nanosecond.
 
-Idle and host gap come from queue state (was anything runnable?), loading from lifecycle events; what no line
-explains is a line of its own and is never put down to idleness. Times are nanoseconds of one engine; times its
-ranks they are GPU time.
+Idle time and host gaps are derived from the queue's state (was any request runnable?), loading from lifecycle events.
+Unexplained time is a line of its own and never counted as idle. Times are those of one engine in nanoseconds;
+multiplied by its ranks they are GPU time.
 """
 
 from bisect import bisect_right
@@ -17,12 +17,12 @@ from contracts.recording.records import GapCause, StepKind, StepRecord
 
 @dataclass(frozen=True, slots=True)
 class LedgerLines:
-    """One engine's wall time in an interval, by line, in ns.
+    """One engine's wall time in an interval, by line, in nanoseconds.
 
-    `attributed_ns` is what requests were charged, `recompute_ns` what a preemption made the engine do again,
-    `wasted_ns` what aborted requests ran on, `unattributed_ns` busy time nobody was charged for (dummy batches,
-    steps without a split). The rest is time in no step: `host_gap_ns` with something runnable, `idle_ns` with
-    nothing, and four of lifecycle; `dead_ns` lies between the death of an engine's process and its revival.
+    `attributed_ns` was charged to requests; `recompute_ns` repeated work after preemptions; `wasted_ns` served aborted
+    requests; `unattributed_ns` is busy time charged to no request (dummy batches, steps without a split). The rest is
+    outside of steps: `host_gap_ns` with a runnable request, `idle_ns` without one, and four of the lifecycle; `dead_ns`
+    is the time between the death of an engine's process and its restart.
     """
 
     wall_ns: int = 0
@@ -49,19 +49,19 @@ class LedgerLines:
 
     @property
     def unexplained_ns(self) -> int:
-        """Return wall time less all lines. Below 0 when something was counted twice: as worth knowing as a hole."""
+        """Return the wall time minus all lines. Negative if time was counted twice."""
         return self.wall_ns - self.busy_ns - self.lifecycle_ns - self.host_gap_ns - self.idle_ns
 
     def __add__(self, other: "LedgerLines") -> "LedgerLines":
-        """Add lines of another interval or engine."""
+        """Return the sum with the lines of another interval or engine."""
         return LedgerLines(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(LedgerLines)))
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What a step record says of time: a gap directly before `started_at_ns`, then `busy_ns` of `kind`.
+    """The times of a step record: a gap directly before `started_at_ns`, then `busy_ns` of `kind`.
 
-    Of a step, `attributed_ns`, `recompute_ns` and `wasted_ns` are parts of `busy_ns`, as in `LedgerLines`.
+    For steps, `attributed_ns`, `recompute_ns` and `wasted_ns` are parts of `busy_ns`, as in `LedgerLines`.
     """
 
     engine: str
@@ -76,23 +76,23 @@ class StepTime:
 
     @property
     def begins_at_ns(self) -> int:
-        """Return when its gap begins."""
+        """Return the beginning of its gap."""
         return self.started_at_ns - self.gap_ns
 
     @property
     def ends_at_ns(self) -> int:
-        """Return when its stretch ends."""
+        """Return the end of its busy time."""
         return self.started_at_ns + self.busy_ns
 
 
 def ledger_lines(
     records: Iterable[StepRecord], start_ns: int, end_ns: int, *, engines: Iterable[str] = ()
 ) -> dict[str, LedgerLines]:
-    """Return each engine's lines for the interval from `start_ns` to `end_ns` (exclusive), in any order of records.
+    """Return each engine's lines for the interval from `start_ns` to `end_ns` (exclusive). Records may be in any order.
 
-    A record's gap lies directly before its stretch. What crosses an end of the interval is counted for the part inside,
-    so that intervals laid end to end sum to the whole, to the nanosecond. An engine named in `engines` that has no
-    record is unexplained for the whole interval. Raises ValueError when the interval ends before it begins.
+    Records that cross a bound count with the part inside, so that adjacent intervals add up exactly. An engine in
+    `engines` without records is unexplained for the whole interval. Raises ValueError if the interval ends before it
+    begins.
     """
     if end_ns < start_ns:
         raise ValueError(f"an interval cannot end ({end_ns}) before it begins ({start_ns})")
@@ -104,9 +104,7 @@ def ledger_lines(
 
 
 def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dict[str, list[LedgerLines]]:
-    """Return each engine's lines for the intervals between ascending bounds, as `ledger_lines` does for each of
-    them.
-    """
+    """Return each engine's lines for every interval between ascending bounds, as `ledger_lines` does for one."""
     walls = [end - start for start, end in zip(bounds_ns, bounds_ns[1:], strict=False)]
     sums: dict[str, list[dict[str, int]]] = {}
     for time in times:
@@ -125,14 +123,14 @@ def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dic
 
 
 def step_time(record: StepRecord) -> StepTime:
-    """Return what a record says of time."""
+    """Return the times of a record."""
     amounts = _step_amounts(record) if record.kind == "step" else {}
     return StepTime(
         record.engine, record.kind, record.gap_cause, record.started_at_ns, record.busy_ns, record.gap_ns, **amounts
     )
 
 
-# A gap or stretch of another kind ("unknown", "lost") goes on no line, so it shows as unexplained.
+# Gaps and records of other kinds ("unknown", "lost") are on no line, and so are unexplained.
 _GAP_LINES: Final[Mapping[GapCause, str]] = {"host": "host_gap_ns", "idle": "idle_ns", "lifecycle": "load_ns"}
 _STRETCH_LINES: Final[Mapping[StepKind, str]] = {
     "idle": "idle_ns",
@@ -144,7 +142,7 @@ _STRETCH_LINES: Final[Mapping[StepKind, str]] = {
 
 
 def _entries(time: StepTime) -> Iterable[tuple[str, int, int, int]]:
-    """Yield (line, amount, begin, length) of what a record says: `amount` is spread evenly over the length."""
+    """Yield (line, amount, begin, length) for a record: `amount` is spread evenly over the length."""
     gap_line = _GAP_LINES.get(time.gap_cause)
     if gap_line and time.gap_ns:
         yield gap_line, time.gap_ns, time.begins_at_ns, time.gap_ns
@@ -175,14 +173,14 @@ def _step_amounts(record: StepRecord) -> dict[str, int]:
 
 
 def _at(column: list[int] | list[bool], place: int) -> int:
-    """Read a column of a step record, which is empty if nothing of its kind happened."""
+    """Return a row's value in a column of a step record; columns without values are empty."""
     return column[place] if place < len(column) else 0
 
 
 def _inside(amount: int, begin: int, length: int, start_ns: int, end_ns: int) -> int:
-    """Return what of an amount spread over [begin, begin + length) lies in [start, end).
+    """Return the part of an amount, spread over [begin, begin + length), that lies in [start, end).
 
-    As the difference of two running totals, each rounded down: neighbours then sum to the whole.
+    Computed as the difference of two cumulative sums rounded down, so that adjacent intervals add up exactly.
     """
     first = min(max(start_ns - begin, 0), length)
     last = min(max(end_ns - begin, 0), length)

@@ -1,6 +1,6 @@
-"""The engine host's side of the ledger: turns what it sees (steps, the queue, lifecycle) into stretches without holes.
+"""The engine host's part of the ledger: turns steps, queue states and lifecycle events into gapless time records.
 
-Pure: every time is handed in, on one clock (the engine's monotonic clock, or CUDA events mapped to it), in ns.
+Pure: all times are passed in, on one clock (the engine's monotonic clock, or CUDA events mapped to it), in nanoseconds.
 """
 
 from collections import deque
@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from contracts.recording.records import GapCause, StepKind
 
-# An engine that has just become idle writes it after a second, so that what scales replicas knows at once. While it
-# stays idle the interval doubles, up to the longest: each record wakes the gateway, the collector and the store.
+# An engine that becomes idle writes a record after a second, so that autoscaling knows early. While it stays idle the
+# interval doubles up to the maximum, because each record wakes gateway, collector and store.
 FIRST_IDLE_NS: Final = 1_000_000_000
 LONGEST_IDLE_NS: Final = 30_000_000_000
 
@@ -20,7 +20,7 @@ Cause = Literal["host", "unknown", "idle", "load", "warmup", "sleep", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a step record says of time: `gap_ns` of `gap_cause` directly before, then `busy_ns` of `kind`."""
+    """The times of a step record: `gap_ns` of `gap_cause` directly before, then `busy_ns` of `kind`."""
 
     kind: StepKind
     started_at_ns: int
@@ -31,14 +31,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the engine was in between steps. `runnable` is `None` until the queue was first reported."""
+    """The engine's state outside of steps. `runnable` is `None` until the queue was first reported."""
 
     runnable: bool | None = None
     lifecycle: Lifecycle | None = None
 
     @property
     def cause(self) -> Cause:
-        """Return what a moment in no step was spent on."""
+        """Return the cause of time outside of steps in this state."""
         if self.lifecycle is not None:
             return self.lifecycle
         if self.runnable is None:
@@ -47,25 +47,27 @@ class _State:
 
 
 class LedgerClock:
-    """Follows one engine from `started_at_ns` on. Every instant lands in at most one stretch, and in none unexplained.
+    """Tracks one engine from `started_at_ns` on. Every moment is in at most one record.
 
-    The queue and lifecycle are told as they change, a step once it is measured, which may be after later changes:
-    steps come in order among themselves. A step said to begin before the last one ended (two clocks disagree by
-    microseconds) begins where that ended.
+    Queue states and lifecycle events are reported when they happen, steps when they are measured, which may be after
+    later events; steps are reported in order. A step that seems to begin before the last one ended (two clocks differ
+    by microseconds) begins at that end.
     """
 
     def __init__(self, started_at_ns: int) -> None:
         self._told_until = started_at_ns
         self._state = _State()  # at `_told_until`
-        self._latest = _State()  # after all changes
+        self._latest = _State()  # after all reported changes
         self._changes: deque[tuple[int, _State]] = deque()
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether any request waits, runs, or is in a step not measured yet, from now on."""
+        """Record whether from now on any request waits, runs, or is in an unmeasured step."""
         self._change(at_ns, _State(runnable, self._latest.lifecycle))
 
     def begin(self, at_ns: int, lifecycle: Lifecycle) -> None:
-        """Record that loading, warming up, sleep or being dead begins; steps measured in it are steps."""
+        """Record the beginning of loading, warming up, sleep or death. Steps measured meanwhile still count
+        as steps.
+        """
         self._change(at_ns, _State(self._latest.runnable, lifecycle))
 
     def end(self, at_ns: int) -> None:
@@ -73,10 +75,10 @@ class LedgerClock:
         self._change(at_ns, _State(self._latest.runnable, None))
 
     def step(self, started_at_ns: int, busy_ns: int) -> list[Stretch]:
-        """Return what went before this step and was not told yet, then the step itself.
+        """Return the records of the time before this step that is not covered yet, then the step itself.
 
-        Only the last is a step; the others are idle and lifecycle stretches. A host gap is the gap of what follows.
-        Raises ValueError on a negative time.
+        Only the last is a step; the others are idle and lifecycle times. A host gap is the gap of the record after it.
+        Raises ValueError for a negative time.
         """
         if busy_ns < 0:
             raise ValueError(f"a step cannot be busy for {busy_ns} ns")
@@ -87,9 +89,9 @@ class LedgerClock:
         return stretches
 
     def flush(self, at_ns: int) -> list[Stretch]:
-        """Return what was not told yet up to now, for an engine that does not step.
+        """Return the records of the time up to now that is not covered yet, for an engine without steps.
 
-        Only for a moment when no step is in flight or unmeasured: what is told cannot become a step any more.
+        Call it only if no step is in flight or unmeasured, because covered time cannot become a step later.
         """
         at_ns = max(at_ns, self._told_until)
         stretches, gap_ns, cause = self._between(at_ns)
@@ -100,13 +102,13 @@ class LedgerClock:
 
     def _change(self, at_ns: int, state: _State) -> None:
         if state != self._latest:
-            # A change reported out of order counts from the change before it: states never overlap.
+            # A change that is reported out of order begins at the change before it, so that states never overlap.
             last_ns = self._changes[-1][0] if self._changes else self._told_until
             self._changes.append((max(at_ns, last_ns), state))
             self._latest = state
 
     def _pieces(self, until_ns: int) -> list[tuple[int, int, Cause]]:
-        """Cut the time not told yet, up to `until_ns`, at each change: (begin, end, cause), none of them empty."""
+        """Split the uncovered time up to `until_ns` at each change: (begin, end, cause), none empty."""
         pieces: list[tuple[int, int, Cause]] = []
         begin, state = self._told_until, self._state
         for at_ns, after in (*self._changes, (until_ns, self._latest)):
@@ -120,13 +122,13 @@ class LedgerClock:
         return pieces
 
     def _between(self, until_ns: int) -> tuple[list[Stretch], int, GapCause]:
-        """Return the stretches before `until_ns`, and the gap, with its cause, that is left for what follows."""
+        """Return the records before `until_ns`, and the remaining gap with its cause, for the next record."""
         stretches: list[Stretch] = []
         gap_ns = 0
         gap_cause: GapCause = "unknown"
         for begin, end, cause in self._pieces(until_ns):
             if cause == "host" or cause == "unknown":
-                if gap_ns:  # the queue was first reported in this gap: its two halves have different causes
+                if gap_ns:  # the queue was first reported during this gap, so its two parts have different causes
                     stretches.append(Stretch("idle", begin, 0, gap_ns, gap_cause))
                 gap_ns, gap_cause = end - begin, cause
             else:

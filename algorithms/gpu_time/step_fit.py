@@ -1,8 +1,7 @@
-"""Fits a step model to measured steps: robust, non-negative, on relative error. Needs numpy, which only engine hosts
-and benchmarks must have; the fitted model itself does without.
+"""Fits a step model to measured steps: robust, non-negative, by relative error. Needs numpy, unlike the fitted model.
 
-The ridge makes the problem non-linear, so it is searched over a grid, sharp and soft; for each the six coefficients
-are a non-negative least-squares problem, reweighted until it minimises Huber's loss.
+The ridge makes the problem non-linear, so it is searched on a grid, sharp and soft. For each ridge the six coefficients
+are a non-negative least-squares problem, reweighted iteratively to minimise Huber's loss.
 """
 
 from collections import Counter
@@ -19,23 +18,23 @@ from algorithms.gpu_time.step_samples import StepSample, regime
 
 Array = npt.NDArray[np.float64]
 
-MIN_SAMPLES: Final = 32  # fewer only set the scale of the prior
+MIN_SAMPLES: Final = 32  # with fewer, only the scale of the prior is fitted
 PRIOR_CONFIDENCE: Final = 0.25
 HALF_EVIDENCE_STEPS: Final = 64
 
-# Octaves from 1 to 4,096 tokens, refined around the best: the linear layers' ridge is about 10 on a CPU and 150 to 400
-# on GPUs.
+# Powers of two from 1 to 4,096 tokens, refined around the best: the linear layers' ridge is about 10 on a CPU and 150
+# to 400 on GPUs.
 _RIDGES: Final = tuple(2.0**octave for octave in range(13))
 _REFINEMENTS: Final = (0.5, 0.25, 0.125)  # octaves to either side
-# Tried beside a sharp ridge. A Llama of 8 billion parameters on an H200 turns so: its layers differ in shape.
+# Tried besides a sharp ridge. Fits a Llama of 8 billion parameters on an H200, whose layers differ in shape.
 _SOFT: Final = 0.5
-# From how many pairs per key read a chunk computes: a few tens on GPUs; never, where attention only ever reads.
+# Pairs per key from which a chunk is compute-bound: a few tens on GPUs; infinite if attention is always memory-bound.
 _CROSSOVERS: Final = (4.0, 16.0, 64.0, 256.0, np.inf)
 _CLEARLY_LESS: Final = 0.98
-# Relative error up to which a step counts quadratically. It begins wide, so that a wild first solution is left.
+# Relative error up to which a step counts quadratically. Starts wide, to move away from a bad first solution.
 _HUBER: Final = 0.03
 _HUBER_ROUNDS: Final = (0.5, 0.2, 0.1, 0.05, *(8 * (_HUBER,)))
-# How hard coefficients that the steps do not tell apart are held to the prior's shape: as a share of the evidence.
+# Strength of the regularization towards the prior, for coefficients that the steps do not determine.
 _PULL: Final = 1e-4
 _SMALL_SHARE: Final = 0.01
 _SETTLED: Final = 1e-4
@@ -43,18 +42,17 @@ _TINY: Final = 1e-30
 
 
 def fit(samples: Sequence[StepSample], prior: StepModel = PRIOR, *, number: int = 1) -> StepModel:
-    """Fit a model to steps; their order matters no more than rounding. `number` goes into the version.
+    """Fit a model to steps, whose order does not matter. `number` becomes part of the version.
 
-    With fewer than 32 steps the prior is only scaled to their median, and its confidence stays at or below 0.25.
-    Steps with nothing scheduled or no time are ignored; with none left the prior is given back as it is.
-
-    Confidence is evidence times accuracy: n / (n + 64) for n steps, times 1 - 2 * p90 relative error, at least 0.
+    With fewer than 32 steps the prior is only scaled to their median, with a confidence of at most 0.25. Steps without
+    scheduled tokens or time are ignored; if none is left, the prior is returned unchanged. Confidence is evidence times
+    accuracy: n / (n + 64) for n steps, times 1 - 2 * p90 relative error, at least 0.
     """
     usable = [sample for sample in samples if sample.is_usable]
     if not usable:
         return prior
     if any(prior.predict_composition_ns(sample.step) <= 0 for sample in usable):
-        prior = PRIOR  # a shape that says nothing of these steps cannot be scaled to them
+        prior = PRIOR  # a model that predicts zero for a step cannot be scaled
     scaled = _scaled_prior(usable, prior)
     best = scaled
     if len(usable) >= MIN_SAMPLES:
@@ -89,7 +87,7 @@ def _scaled_prior(samples: Sequence[StepSample], prior: StepModel) -> StepModel:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A model and its loss: in all, and by regime."""
+    """A model and its loss, in total and by regime."""
 
     model: StepModel
     loss: float
@@ -98,16 +96,16 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """The steps as arrays: one entry per step, and per chunk where said so."""
+    """The steps as arrays, with one entry per step, or per chunk if noted."""
 
     busy: Array
-    importance: Array  # what a step counts before its error is known; sums to 1
+    importance: Array  # weight of each step before its error is known; sums to 1
     regimes: npt.NDArray[np.int64]  # numbered from 0
     tokens: Array
     logits: Array
     reads: Array
-    launches: Array  # 1 where the device stood still before
-    chunk_step: npt.NDArray[np.int64]  # per chunk: whose step
+    launches: Array  # 1 if the GPU was idle before
+    chunk_step: npt.NDArray[np.int64]  # per chunk: index of its step
     chunk_pairs: Array
     chunk_reads: Array
     prior: StepModel
@@ -117,7 +115,8 @@ class _Problem:
         names = [regime(sample.step) for sample in samples]
         counts = Counter(names)
         numbers = {name: number for number, name in enumerate(counts)}
-        # The square root lies between counting steps (steady decode drowns the rest) and regimes (one odd step rules).
+        # The square root is a compromise between equal steps (steady decode dominates) and equal regimes (one odd step
+        # dominates).
         importance = np.array([counts[name] ** -0.5 for name in names])
         chunks = np.array(
             [(place, *chunk) for place, one in enumerate(samples) for chunk in one.step.chunks], dtype=np.float64
@@ -138,13 +137,15 @@ class _Problem:
         )
 
     def solve(self) -> StepModel:
-        """Search the ridge, which chunks read rather than compute, and how soft the ridge is, in turn."""
+        """Search the ridge, the crossover from memory-bound to compute-bound chunks, and the ridge's
+        softness, in turn.
+        """
         best = self._search(_crossover(self.prior), 0.0)
         for crossover in _CROSSOVERS:
             trial = self._fit_at(best.model.ridge_tokens, 0.0, crossover)
             if trial.loss < best.loss * _CLEARLY_LESS:
                 best = trial
-        # What the best fit itself says of who reads; its losses decide whether that is better.
+        # Try the crossover that follows from the best fit's own coefficients.
         trial = self._search(_crossover(best.model), 0.0)
         best = trial if trial.loss <= best.loss else best
         soft = self._search(_crossover(best.model), _SOFT)
@@ -159,11 +160,12 @@ class _Problem:
         return self._choose(list(tried.values()))
 
     def _choose(self, trials: Sequence[_Trial]) -> _Trial:
-        """Of the trials within half a standard error of the least loss, take the ridge nearest to the prior's.
+        """Of the trials within half a standard error of the lowest loss, return that with the ridge nearest to the
+        prior's.
 
-        The error is that of the difference, clustered by regime, since steps of one regime err alike (after the one
-        standard error rule: Hastie, Tibshirani, Friedman 2009, 7.10). Half, because a whole one would let a single
-        regime that contradicts the prior be ignored.
+        The error is that of the difference, clustered by regime, because steps of one regime have similar errors (after
+        the one standard error rule: Hastie, Tibshirani, Friedman 2009, 7.10). With a whole standard error, a single
+        regime that contradicts the prior would be ignored.
         """
         best = min(trials, key=lambda trial: trial.loss)
         close = [
@@ -175,12 +177,12 @@ class _Problem:
         return min(close, key=lambda trial: (abs(np.log2(trial.model.ridge_tokens / home)), trial.loss))
 
     def _fit_at(self, ridge: float, softness: float, crossover: float) -> _Trial:
-        """Fit with the ridge given, and with chunks taken to compute from `crossover` pairs per key read on."""
+        """Fit with a given ridge, and with chunks compute-bound from `crossover` pairs per key on."""
         computes = self.chunk_pairs > crossover * self.chunk_reads
         count = len(self.busy)
         pairs = _sum_by(self.chunk_step, self.chunk_pairs * computes, count)
         reads = self.reads + _sum_by(self.chunk_step, self.chunk_reads * ~computes, count)
-        # Reading costs at least as much as computing the same pairs: so it is pairs' coefficient plus a positive rest.
+        # Reading costs at least as much as computing the same pairs: the pairs' coefficient plus a positive rest.
         columns = np.column_stack(
             [
                 _linear_tokens(self.tokens, ridge, softness),
@@ -206,7 +208,7 @@ class _Problem:
             ridge_softness=softness,
             launch_ns=launch_ns,
         )
-        # The loss is that of the model itself, which decides again for each chunk.
+        # The loss of the model itself, which decides for each chunk whether it is compute-bound.
         losses = _huber_loss(_errors(self._predict(model), self.busy)[0]) * self.importance
         return _Trial(model, float(losses.sum()), _sum_by(self.regimes, losses))
 
@@ -225,12 +227,14 @@ def _linear_tokens(tokens: Array, ridge: float, softness: float) -> Array:
 
 
 def _sum_by(group: npt.NDArray[np.int64], values: Array, groups: int = 0) -> Array:
-    """Sum values by group number. `bincount` gives integers for an empty input, hence the type."""
+    """Return the sums of values by group number. `bincount` returns integers for an empty input, hence the
+    conversion.
+    """
     return np.bincount(group, weights=values, minlength=groups).astype(np.float64)
 
 
 def _crossover(model: StepModel) -> float:
-    """Return how many pairs take as long as reading one key: chunks with more per key compute, the others read."""
+    """Return the number of pairs that take as long as reading one key: chunks with more per key are compute-bound."""
     return model.read_ns / model.pair_ns if model.pair_ns > 0 else np.inf
 
 
@@ -242,15 +246,15 @@ def _huber_loss(errors: Array) -> Array:
 def _robust(columns: Array, busy: Array, importance: Array, prior: Array) -> Array:
     """Minimise Huber's loss of the relative errors over coefficients >= 0.
 
-    An error is taken relative to the larger of the measured time and half the predicted one, so that a step with a
-    wrongly tiny time cannot outweigh all others. The prior is where the search begins and what it is pulled to.
+    Errors are relative to the larger of the measured time and half the predicted one, so that a step with a time that
+    is far too small cannot dominate. The prior is the starting point and the target of the regularization.
     """
     prior = prior * np.median(busy / (columns @ prior))
-    # In units of a column's mean share of the time the coefficients are alike in size.
+    # Scale columns by their mean share of the time, so that coefficients have similar sizes.
     scale = np.maximum((columns / np.maximum(busy, columns @ prior)[:, None] * importance[:, None]).sum(axis=0), _TINY)
     design = columns / scale
     solution = target = prior * scale
-    # The pull is stronger on what should be small: what remains to be explained then goes where the prior has most.
+    # Stronger for coefficients that should be small, so that an unexplained rest goes to the prior's largest.
     pull = _PULL / np.maximum(target, _SMALL_SHARE)
     for width in _HUBER_ROUNDS:
         before = solution

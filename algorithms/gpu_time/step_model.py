@@ -1,12 +1,12 @@
-"""How long an engine step takes, from what is in it: the predicted side of `steptime-as/1`.
+"""Predicts the duration of an engine step from its composition, for `steptime-as/1`.
 
-A step's time is the sum of six parts: the linear layers, `token_ns * max(tokens, ridge_tokens)` (below the ridge
-reading the weights takes longest, above it computing; a soft ridge rounds the corner, as layers turn one by one); each
-row's attention; each row's sampling; a fixed part; and launching, where the GPU has nothing else to do meanwhile.
-The same functions serve the split of a measured step, the planner's and the router's what-ifs and the savings of a
-prefix cache. Coefficients come from `algorithms/gpu_time/step_fit.py`. Times are nanoseconds of one engine: times its
-ranks
-for GPU time.
+A step's time is the sum of six parts: the linear layers, `token_ns * max(tokens, ridge_tokens)` (below the ridge it is
+dominated by reading the weights, above it by computing; a soft ridge smooths the corner, because layers differ); each
+row's attention; each row's sampling; a fixed part; and the launch, if the GPU is idle meanwhile.
+
+The same functions are used to split measured steps, by the planner and the router for predictions, and for the savings
+of a prefix cache. `algorithms/gpu_time/step_fit.py` fits the coefficients. Times are nanoseconds of one engine;
+multiplied by its ranks they are GPU time.
 """
 
 import math
@@ -25,12 +25,12 @@ DEFAULT_CHUNK_TOKENS: Final = 8192
 
 
 class StepRow(msgspec.Struct, frozen=True, gc=False):
-    """One request's part of one step. A step's time depends on the first three fields only, never on who asked.
+    """One request's part of one step. A step's time depends only on the first three fields.
 
-    `scheduled` tokens are computed in the step (drafts and recomputed ones included), `context` tokens were in the
-    KV cache before it (a prefix hit included), `logits` rows are sampled: 0 for a chunk that does not end its
-    prompt. `cached` is how much of the context a prefix hit gave, `recompute` how many scheduled tokens had been
-    computed before a preemption; `phase` is 0 prefill, 1 decode, 2 encode; an `aborted` request ran on unwanted.
+    `scheduled` tokens are computed in the step (including drafts and recomputed ones); `context` tokens were in the KV
+    cache before it (including a prefix hit); `logits` rows are sampled: 0 for a chunk that does not end its prompt.
+    `cached` is the part of the context from a prefix hit; `recompute` the number of scheduled tokens that had been
+    computed before a preemption; `phase` is 0 prefill, 1 decode, 2 encode; `aborted`: the request had ended already.
     """
 
     scheduled: int
@@ -42,14 +42,14 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     drafted: int = 0
     accepted: int = 0
     aborted: bool = False
-    shared: int = 0  # of the context: tokens whose reading is saved, as other rows of the step read the same keys
+    shared: int = 0  # context tokens whose reads are saved because other rows of the step read the same keys
 
 
 class StepComposition(msgspec.Struct, frozen=True, gc=False):
-    """What a step's time depends on. Rows of one token keep only their sum: attention over them is linear.
+    """The facts that a step's time depends on. Rows of one token are summed up, because their attention is linear.
 
-    `reads` is the sum of (context + 1 - shared) over rows with one scheduled token; `chunks` holds (scheduled, context)
-    of every longer row. `is_dry`: the device stood still before the step, so that it waits for each launch.
+    `reads` is the sum of (context + 1 - shared) over rows with one scheduled token; `chunks` are (scheduled, context)
+    of all longer rows. `is_dry`: the GPU was idle before the step, so that it waits for each launch.
     """
 
     tokens: int
@@ -61,7 +61,9 @@ class StepComposition(msgspec.Struct, frozen=True, gc=False):
 
 
 def compose(rows: Iterable[StepRow], *, is_dry: bool = False) -> StepComposition:
-    """Summarise rows; those with nothing scheduled leave no trace. Raises ValueError on a negative count."""
+    """Return the composition of rows; those without scheduled tokens are skipped. Raises ValueError for a negative
+    count.
+    """
     tokens = requests = logits = reads = 0
     chunks = []
     for row in rows:
@@ -80,18 +82,19 @@ def compose(rows: Iterable[StepRow], *, is_dry: bool = False) -> StepComposition
 
 
 def pairs(scheduled: int, context: int) -> int:
-    """Count the (query, key) pairs of causal attention: each token sees the context, those before it and itself."""
+    """Return the number of (query, key) pairs of causal attention: each token attends to the context, earlier tokens
+    and itself.
+    """
     return scheduled * context + scheduled * (scheduled + 1) // 2
 
 
 class StepModel(msgspec.Struct, frozen=True, kw_only=True):
     """Fitted, versioned coefficients in nanoseconds. `version` changes exactly when a coefficient does.
 
-    `mape` and `p90_error` are relative errors over the `samples` steps behind the fit; `confidence` is 0 to 1, its
-    formula in `algorithms/gpu_time/step_fit.py`. The linear layers take the p-norm of tokens and ridge, p = 1 /
-    `ridge_softness`:
-    the larger of both at 0, their sum at 1. A row's attention costs the larger of computing its (query, key) pairs and
-    reading its keys and values, so a short chunk over a long context costs what a decode does.
+    `mape` and `p90_error` are relative errors over the `samples` steps of the fit; `confidence` is 0 to 1, see
+    `algorithms/gpu_time/step_fit.py`. The linear layers take the p-norm of tokens and ridge, p = 1 / `ridge_softness`:
+    the larger of both at 0, their sum at 1. A row's attention takes the larger of computing its (query, key) pairs and
+    reading its keys and values, so that a short chunk over a long context costs as much as a decode.
     """
 
     token_ns: float
@@ -122,14 +125,16 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """Name these coefficients: their number in this engine's life and a digest, so restarts cannot confuse."""
+        """Return the version: the model's number within this engine process, and a hash of the coefficients."""
         shape = (self.ridge_tokens, self.ridge_softness)
         return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), *shape)
 
     def linear_tokens(self, tokens: float) -> float:
-        """Return how many tokens' time above the ridge the linear layers take for this many; convex, at least both.
+        """Return the number of tokens at full rate that take the linear layers as long as `tokens` do; convex, at least
+        both.
 
-        Its share of each token never rises with more of them, which is what keeps a split by tokens in the core.
+        Its share per token never rises with more tokens, so that a split by tokens stays in the core (cooperative game
+        theory).
         """
         ridge, softness = self.ridge_tokens, self.ridge_softness
         if not softness:
@@ -138,11 +143,11 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return larger * (1.0 + (smaller / larger) ** (1.0 / softness)) ** softness if smaller else larger
 
     def weights(self, rows: Sequence[StepRow], *, is_dry: bool = False) -> list[float]:
-        """Return each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
+        """Return each row's part of the predicted time in nanoseconds; 0 for a row without scheduled tokens.
 
-        Tokens are alike, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention and
-        sampling are the row's own; the fixed part and launching are shared equally. No set of rows is thereby charged
-        more than its own step is predicted to take. Raises ValueError on a negative count.
+        Tokens are equal, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention and
+        sampling are the row's own; the fixed part and the launch are shared equally. So no set of rows is charged more
+        than a step of only these rows is predicted to take. Raises ValueError for a negative count.
         """
         tokens = requests = 0
         for row in rows:
@@ -171,11 +176,11 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return weights
 
     def predict_ns(self, rows: Iterable[StepRow], *, is_dry: bool = False) -> float:
-        """Predict a step of exactly these rows; for some rows of a step, what they would take alone."""
+        """Return the predicted time of a step with exactly these rows."""
         return self.predict_composition_ns(compose(rows, is_dry=is_dry))
 
     def predict_composition_ns(self, step: StepComposition) -> float:
-        """Predict a step from its composition; a step with nothing scheduled takes nothing."""
+        """Return the predicted time of a step by its composition; 0 without scheduled tokens."""
         if not step.requests:
             return 0.0
         attention = self.read_ns * step.reads + sum(
@@ -186,11 +191,11 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return linear + attention + self.logit_ns * step.logits + self.fixed_ns + self.launch_ns * step.is_dry
 
     def decode_ns(self, requests: int, context_tokens: int) -> float:
-        """Predict one decode step of this many requests whose contexts together hold `context_tokens`."""
+        """Return the predicted time of one decode step of `requests` requests with `context_tokens` in total."""
         return self.predict_composition_ns(StepComposition(requests, requests, requests, context_tokens + requests))
 
     def prefill_ns(self, tokens: int, context: int = 0, *, chunk_tokens: int = DEFAULT_CHUNK_TOKENS) -> float:
-        """Predict the prefill of `tokens` after `context` cached ones, alone on the engine, in chunks."""
+        """Return the predicted time to prefill `tokens` after `context` cached ones, alone on the engine, in chunks."""
         done, total = 0, 0.0
         while done < tokens:
             scheduled = min(chunk_tokens, tokens - done)
@@ -200,15 +205,15 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return total
 
     def scaled(self, factor: float) -> "StepModel":
-        """Return a model of the same shape that predicts `factor` times as long."""
+        """Return the model with all predictions multiplied by `factor`."""
         return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in COEFFICIENTS})
 
 
-# Every coefficient that is a time; the ridge is a number of tokens and its softness has no unit.
+# All coefficients that are times; the ridge is a number of tokens, and its softness has no unit.
 COEFFICIENTS: Final = ("token_ns", "pair_ns", "read_ns", "logit_ns", "fixed_ns", "launch_ns")
 
 
-@lru_cache(maxsize=64)  # asked for at every step
+@lru_cache(maxsize=64)  # read at every step
 def _version(number: int, *coefficients: float) -> str:
     digest = zlib.crc32(repr(list(coefficients)).encode())
     return f"{number}.{digest:08x}"
@@ -219,8 +224,8 @@ def _check(row: StepRow) -> None:
         raise ValueError(f"a step row cannot have {row.scheduled} scheduled and {row.context} context tokens")
 
 
-# The shape assumed before anything is measured: tokens in proportion above a ridge, a fixed part, and attention in
-# the ratio of a Llama of 8 billion parameters. The scale means nothing: it is fitted from the first steps.
+# The model before any measurement: linear in tokens above a ridge, a fixed part, and attention in the ratio of a Llama
+# of 8 billion parameters. The scale is meaningless: it is fitted to the first steps.
 PRIOR: Final = StepModel(
     token_ns=1000.0,
     ridge_tokens=160.0,

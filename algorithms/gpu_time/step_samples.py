@@ -1,7 +1,7 @@
-"""Measured steps that a fit may use: a bounded window per regime, so that a rare regime is not forgotten.
+"""Measured steps for a fit: a bounded window per regime, so that rare regimes are not lost.
 
-An engine spends most steps in steady decode; a plain window would hold nothing else and say nothing about the next
-long prompt. So steps are kept by regime, the latest few of each.
+An engine spends most steps in steady decode; a plain window would contain nothing else and could not predict the next
+long prompt. So the latest few steps of each regime are kept.
 """
 
 from collections import OrderedDict, deque
@@ -19,7 +19,7 @@ Regime = tuple[int, int, int, bool]
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """One measured step: how long it was busy (ns), what was in it, and its place in the engine's life."""
+    """One measured step: its busy time (ns), its composition, and its number within the engine's process."""
 
     busy_ns: int
     step: StepComposition
@@ -27,17 +27,19 @@ class StepSample:
 
     @property
     def is_usable(self) -> bool:
-        """Return whether it teaches anything: something was scheduled and took time."""
+        """Return whether it can be used for a fit: it has scheduled tokens and a time."""
         return self.step.requests > 0 and self.busy_ns > 0
 
 
 def regime(step: StepComposition) -> Regime:
-    """Name a step's regime: powers of two of tokens and requests, of four of the keys read, and whether chunked."""
+    """Return a step's regime: powers of two of tokens and requests, of four of the keys read, and whether it has
+    chunks.
+    """
     return (step.tokens.bit_length(), step.requests.bit_length(), step.reads.bit_length() // 2, bool(step.chunks))
 
 
 class SampleWindow:
-    """The latest steps of each regime; the regime unseen for longest goes when there are too many."""
+    """The latest steps of each regime. If there are too many regimes, the one unseen for longest is removed."""
 
     def __init__(self, per_regime: int = PER_REGIME, max_regimes: int = MAX_REGIMES) -> None:
         self._per_regime = per_regime
@@ -48,7 +50,7 @@ class SampleWindow:
         return sum(map(len, self._regimes.values()))
 
     def add(self, sample: StepSample) -> None:
-        """Keep a step; one that teaches nothing is left out."""
+        """Add a step, unless it is unusable."""
         if not sample.is_usable:
             return
         name = regime(sample.step)
@@ -62,12 +64,12 @@ class SampleWindow:
         kept.append(sample)
 
     def extend(self, samples: Iterable[StepSample]) -> None:
-        """Keep several, the oldest first."""
+        """Add several steps, oldest first."""
         for sample in samples:
             self.add(sample)
 
     def forget_before(self, sequence: int) -> None:
-        """Drop every step older than this one: what they say of the engine no longer holds."""
+        """Remove all steps before this number, because the engine has changed since."""
         for name in list(self._regimes):
             kept = deque((one for one in self._regimes[name] if one.sequence >= sequence), maxlen=self._per_regime)
             if kept:
@@ -76,5 +78,5 @@ class SampleWindow:
                 del self._regimes[name]
 
     def samples(self) -> list[StepSample]:
-        """Return all that is kept, regime by regime."""
+        """Return all steps, regime by regime."""
         return [sample for kept in self._regimes.values() for sample in kept]

@@ -1,1 +1,1 @@
-"""Counts of rollouts' arms, and the verdict over them."""
+"""Statistics of a rollout's arms, and the decision whether the candidate is worse."""

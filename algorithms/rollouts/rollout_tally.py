@@ -1,4 +1,4 @@
-"""Results of a rollout's arm: counts, sums and histograms that can be added over seconds and gateways."""
+"""Results of a rollout's arm: counts, sums and histograms that can be added up over time and gateways."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,14 +6,14 @@ from typing import Final
 
 import msgspec
 
-_GROWTH: Final = 1.05  # a histogram's value is known to within a twentieth
+_GROWTH: Final = 1.05  # ratio of a histogram's buckets: values are exact to 5 %
 _LOG: Final = math.log(_GROWTH)
-_LEAST_MS: Final = 0.01  # below, all is one
+_LEAST_MS: Final = 0.01  # upper end of the first bucket
 TAIL: Final = 0.95
 
 
 class Histogram(msgspec.Struct):
-    """How many values (milliseconds) fell into which logarithmic step."""
+    """Number of values (milliseconds) per logarithmic bucket."""
 
     counts: dict[int, int] = {}
     total: int = 0
@@ -25,13 +25,15 @@ class Histogram(msgspec.Struct):
         self.total += times
 
     def merge(self, other: "Histogram") -> None:
-        """Add another's counts."""
+        """Add another histogram's counts."""
         for step, count in other.counts.items():
             self.counts[step] = self.counts.get(step, 0) + count
         self.total += other.total
 
     def at_rank(self, rank: int) -> float:
-        """Return the value of a rank (from 1, by size), as its step's middle."""
+        """Return the value at a rank (from 1, ascending), as the middle of its bucket. Raises ValueError for a rank
+        above the total.
+        """
         seen = 0
         for step in sorted(self.counts):
             seen += self.counts[step]
@@ -40,12 +42,12 @@ class Histogram(msgspec.Struct):
         raise ValueError(f"rank {rank} is above the {self.total} values that there are")
 
     def quantile(self, share: float = TAIL) -> float | None:
-        """Return the value that `share` of them do not exceed; `None` of none."""
+        """Return the value that a `share` of the values does not exceed; `None` if there are none."""
         return self.at_rank(max(math.ceil(self.total * share), 1)) if self.total else None
 
 
 class Moments(msgspec.Struct):
-    """A count, a sum and a sum of squares: enough for a mean and how sure it is."""
+    """Count, sum and sum of squares, for a mean and its variance."""
 
     count: int = 0
     total: float = 0.0
@@ -65,12 +67,12 @@ class Moments(msgspec.Struct):
 
     @property
     def mean(self) -> float | None:
-        """Return the mean; `None` of none."""
+        """Return the mean; `None` if there are no values."""
         return self.total / self.count if self.count else None
 
     @property
     def variance_of_mean(self) -> float:
-        """Return the variance of the mean; 0 of fewer than two."""
+        """Return the variance of the mean; 0 for fewer than two values."""
         if self.count < 2:
             return 0.0
         spread = max(self.squares - self.total * self.total / self.count, 0.0) / (self.count - 1)
@@ -78,23 +80,23 @@ class Moments(msgspec.Struct):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One request as its arm counts it. `None`: not known, or there was none."""
+    """One request's result. `None`: unknown, or there was none."""
 
     failed: bool
     refused: bool | None = None
     ttft_ms: float | None = None
     duration_ms: float | None = None
     gaps_ms: tuple[float, ...] = ()
-    cost_usd: float | None = None  # for comparing; bills are made elsewhere, exactly
+    cost_usd: float | None = None  # only for comparison; bills are computed exactly elsewhere
     output_tokens: int | None = None
 
 
 class ArmTally(msgspec.Struct):
-    """What one arm did over some time. Times are of requests that did not fail."""
+    """One arm's results over some time. Times are those of requests that did not fail."""
 
     requests: int = 0
     errors: int = 0
-    judged: int = 0  # whose text could be looked at for a refusal
+    judged: int = 0  # requests whose text was checked for a refusal
     refusals: int = 0
     ttft_ms: Histogram = msgspec.field(default_factory=Histogram)
     gaps_ms: Histogram = msgspec.field(default_factory=Histogram)
@@ -123,7 +125,7 @@ class ArmTally(msgspec.Struct):
             self.output_tokens.add(seen.output_tokens)
 
     def merge(self, other: "ArmTally") -> None:
-        """Add another's."""
+        """Add another tally."""
         self.requests += other.requests
         self.errors += other.errors
         self.judged += other.judged
@@ -136,15 +138,17 @@ class ArmTally(msgspec.Struct):
 
 
 class Observed(msgspec.Struct):
-    """What a gateway, or all of them, saw: both arms over the window, and over the present step or the whole."""
+    """The results that one or all gateways observed: both arms over the window, and totals since the step's
+    beginning.
+    """
 
-    candidate: ArmTally = msgspec.field(default_factory=ArmTally)  # over the window
+    candidate: ArmTally = msgspec.field(default_factory=ArmTally)  # over the window, as the next
     incumbent: ArmTally = msgspec.field(default_factory=ArmTally)
-    incumbent_before: ArmTally = msgspec.field(default_factory=ArmTally)  # since this gateway knows the rollout
-    step_requests: int = 0  # of the candidate, since the present step began
+    incumbent_before: ArmTally = msgspec.field(default_factory=ArmTally)  # since the gateway knows the rollout
+    step_requests: int = 0  # of the candidate, since the current step began
 
     def merge(self, other: "Observed") -> None:
-        """Add another gateway's."""
+        """Add another gateway's results."""
         self.candidate.merge(other.candidate)
         self.incumbent.merge(other.incumbent)
         self.incumbent_before.merge(other.incumbent_before)
@@ -152,7 +156,7 @@ class Observed(msgspec.Struct):
 
 
 def summed(parts: Iterable[Observed]) -> Observed:
-    """Return what several gateways saw together."""
+    """Return the sum of several gateways' results."""
     found = Observed()
     for part in parts:
         found.merge(part)
@@ -160,18 +164,18 @@ def summed(parts: Iterable[Observed]) -> Observed:
 
 
 def to_plain(observed: Observed) -> dict[str, object]:
-    """Return this as JSON knows it."""
+    """Return the results as plain data for JSON."""
     plain: dict[str, object] = msgspec.to_builtins(observed, str_keys=True)
     return plain
 
 
 def from_plain(plain: Mapping[str, object]) -> Observed:
-    """Read what `to_plain` gave. Raises msgspec.ValidationError on anything else."""
+    """Return results from the data of `to_plain`. Raises msgspec.ValidationError for invalid data."""
     return msgspec.convert(plain, Observed, strict=False)
 
 
 class SlidingTally:
-    """An arm's tally over the last `window_ns`, in `parts` pieces that fall away one by one. Times are monotonic."""
+    """An arm's tally over the last `window_ns`, in `parts` pieces that expire one by one. Times are monotonic."""
 
     def __init__(self, window_ns: int, parts: int = 30) -> None:
         self._part_ns = max(window_ns // parts, 1)

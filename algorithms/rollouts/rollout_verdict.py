@@ -1,4 +1,4 @@
-"""Whether a candidate is worse than its incumbent by more than it may be, and how sure that is."""
+"""Decides whether a candidate is significantly worse than its incumbent by more than is allowed."""
 
 import math
 from typing import Final
@@ -8,23 +8,23 @@ import msgspec
 from algorithms.rollouts.rollout_tally import TAIL, ArmTally, Histogram, Observed
 from contracts.serving.rollouts import RolloutGuards
 
-# Looked at every second, so that chance has many tries: 1 in 740 at a look, one-sided.
+# Checked every second, so chance has many tries: a false alarm has a probability of 1 in 740 per check, one-sided.
 _Z: Final = 3.0
-_GAP_SHARE: Final = 20  # times between tokens are that much smaller than others
+_GAP_SHARE: Final = 20  # ratio of other times to inter-token times
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """A bound that the candidate has passed: of what, what both arms had, and what it may be at most."""
+    """A limit that the candidate exceeds: the metric, both arms' values, and the limit."""
 
     metric: str
     candidate: float
     incumbent: float
     bound: float
-    requests: int  # of the candidate, that it is told by
+    requests: int  # of the candidate, on which the value is based
 
     @property
     def words(self) -> str:
-        """Return the verdict in words for people."""
+        """Return the breach as a sentence."""
         return (
             f"{self.metric} of the candidate is {self.candidate:.4g} over {self.requests} requests; "
             f"the incumbent has {self.incumbent:.4g}, and {self.bound:.4g} is the most"
@@ -32,7 +32,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 def breaches_of(observed: Observed, guards: RolloutGuards) -> list[Breach]:
-    """Return every bound that the candidate has passed, beyond what chance explains; none if too little is known."""
+    """Return every limit that the candidate exceeds significantly; empty if there are too few requests."""
     candidate, least = observed.candidate, guards.min_requests
     incumbent = observed.incumbent if observed.incumbent.requests >= least else observed.incumbent_before
     if candidate.requests < least or incumbent.requests < least:
@@ -64,7 +64,7 @@ def breaches_of(observed: Observed, guards: RolloutGuards) -> list[Breach]:
 
 
 def wilson(successes: int, trials: int, z: float = _Z) -> tuple[float, float]:
-    """Return Wilson's interval of a share (Wilson 1927, JASA 22:209)."""
+    """Return Wilson's confidence interval of a proportion (Wilson 1927, JASA 22:209)."""
     if trials == 0:
         return 0.0, 1.0
     share, square = successes / trials, z * z
@@ -74,9 +74,10 @@ def wilson(successes: int, trials: int, z: float = _Z) -> tuple[float, float]:
 
 
 def least_difference(first: tuple[int, int], second: tuple[int, int], z: float = _Z) -> float:
-    """Return the lower end of Newcombe's interval of a difference of shares (1998, Statistics in Medicine 17:873).
+    """Return the lower bound of Newcombe's interval for a difference of proportions (1998, Statistics in Medicine
+    17:873).
 
-    Each is (successes, trials); both trials are above 0.
+    Each argument is (successes, trials); both trials must be positive.
     """
     share_1, share_2 = first[0] / first[1], second[0] / second[1]
     low_1, high_2 = wilson(*first, z)[0], wilson(*second, z)[1]
@@ -84,10 +85,9 @@ def least_difference(first: tuple[int, int], second: tuple[int, int], z: float =
 
 
 def least_tail(values: Histogram, z: float = _Z) -> float:
-    """Return the lower end of the 95th percentile's interval, by the ranks it may have (binomial, normal
-    approximation).
+    """Return the lower bound of the 95th percentile's confidence interval, by ranks (binomial, normal approximation).
 
-    `values` has at least one.
+    `values` must not be empty.
     """
     rank = values.total * TAIL - z * math.sqrt(values.total * TAIL * (1 - TAIL))
     return values.at_rank(max(math.floor(rank), 1))

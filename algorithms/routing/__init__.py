@@ -1,3 +1,3 @@
-"""State of a pool's replicas and the choice among them, without I/O. The gateway's router and the planner's simulation
-use the same code.
+"""The state of a pool's replicas and the choice among them. Pure; used by the gateway's router and the planner's
+simulation.
 """

@@ -1,4 +1,4 @@
-"""Input of a routing policy: facts about the request, and the prefix index's answer."""
+"""The input of a routing policy: the request, and the pool's state with the prefix index's answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from algorithms.routing.work_book import WorkBook
 
 
 class Ask:
-    """A request to be placed: its prompt's length and its blocks' keys, in tokens; what it may produce; its session."""
+    """A request to be routed: length of its prompt and keys of its blocks, expected output in tokens, and session."""
 
     __slots__ = ("block_tokens", "is_whole", "keys", "output_tokens", "session", "tokens")
 
@@ -20,7 +20,7 @@ class Ask:
         session: str = "",
         is_whole: bool = False,
     ) -> None:
-        """`is_whole`: the answer is asked for in one piece."""
+        """`is_whole`: the answer is not streamed."""
         self.tokens = tokens
         self.keys = keys
         self.block_tokens = block_tokens
@@ -30,10 +30,11 @@ class Ask:
 
 
 class Sight:
-    """A pool's replicas at this moment, and who of them has how many of the prompt's tokens in its cache.
+    """A pool's replicas at this moment, with the number of the prompt's tokens that each has cached.
 
-    `places` are by bit. `matches` are (bits, tokens) pairs, the fewest tokens first; whose bit is in none has nothing
-    of it. `last_place` served the session last. `allowed` are the places that may see the prompt; `None`: all.
+    `places` maps a replica's bit to its index. `matches` are (bits, tokens) pairs, fewest tokens first; replicas in
+    none have nothing cached. `last_place` is the index of the replica that last served the session. `allowed` are the
+    indexes of the replicas that may receive the prompt; `None`: all.
     """
 
     __slots__ = ("allowed", "last_place", "matches", "now_ns", "places", "replicas", "work")
@@ -57,11 +58,11 @@ class Sight:
         self.allowed = allowed
 
     def cached(self, place: int) -> int:
-        """Return how many of the prompt's tokens a replica is taken to have in its cache."""
+        """Return how many of the prompt's tokens the replica at an index presumably has cached."""
         return self.cached_of(self.replicas[place])
 
     def cached_of(self, replica: Replica) -> int:
-        """Return how many of the prompt's tokens a replica is taken to have in its cache."""
+        """Return how many of the prompt's tokens a replica presumably has cached."""
         bit = replica.bit
         for bits, tokens in self.matches:
             if bits & bit:
@@ -69,7 +70,9 @@ class Sight:
         return 0
 
     def holders(self, most: int) -> list[int]:
-        """Return who has something of the prompt, the most first, and may see it."""
+        """Return the indexes of at most `most` allowed replicas with a part of the prompt cached, the longest part
+        first.
+        """
         found: list[int] = []
         places = self.places
         may = -1 if self.allowed is None else sum([self.replicas[place].bit for place in self.allowed])

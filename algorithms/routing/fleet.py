@@ -1,6 +1,7 @@
-"""A pool's replicas with all that is known of them: chooses one for a request, and counts what it is given to do.
+"""A pool's replicas and their state: ranks them for a request, and tracks the requests sent to each.
 
-What was chosen counts at once, in the replica's work and in the index, so that a burst sees each of its own choices.
+A chosen replica's work and expected cache are updated at once, so that a burst of requests sees its own earlier
+choices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,13 @@ from contracts.recording.records import KvEvent
 from contracts.serving.configuration import PoolSpec, TargetSpec
 
 _REFRESH_NS: Final = 1_000_000_000
-_APART: Final = 1.01  # by which the pool's pace may have moved without all being told
+_APART: Final = 1.01  # change of the pool's pace from which all replicas are refreshed
 
 
 class Fleet:
-    """The replicas of one pool, in its order. `spec`, `model` and `served` are the router's: whose this is, and where.
+    """The replicas of one pool, in its order. `spec`, `specs`, `model` and `served` are set by the router.
 
-    `model` is the name that an application used first.
+    `model` is the name under which an application first used the pool.
     """
 
     def __init__(self, policy: Policy, index: PrefixIndex | None = None, policy_name: str = "") -> None:
@@ -33,7 +34,7 @@ class Fleet:
         self.spec: PoolSpec | None = None
         self.specs: Sequence[TargetSpec] = ()
         self.model = ""
-        self.served: Mapping[str, tuple[str, str]] = {}  # by replica: an engine host's URL, and the model there
+        self.served: Mapping[str, tuple[str, str]] = {}  # by replica: an engine host's URL, and its model
         self.looked_ns = 0
         self.decisions = 0
         self._paces = SharedPaces()
@@ -46,7 +47,7 @@ class Fleet:
         self._refreshed_pace_ns = self._pace.ns_per_token
 
     def follow_pool(self, pool: PoolSpec) -> None:
-        """Be a pool's targets from now on; those that changed are others."""
+        """Update to a pool's current targets. A target whose URL changed counts as a new one."""
         before = {spec.id: spec for spec in self.specs}
         changed = [spec.id for spec in pool.targets if spec.id in before and before[spec.id].url != spec.url]
         if changed:
@@ -55,7 +56,7 @@ class Fleet:
         self.follow([(spec.id, spec.weight) for spec in pool.targets])
 
     def follow(self, names: Sequence[tuple[str, int]]) -> None:
-        """Be these replicas from now on, (name, weight) each; those that stay keep what is known of them."""
+        """Update to these replicas, (name, weight) each. Those that remain keep their state."""
         known = {one.id: one for one in self.replicas}
         self.replicas = []
         for name, weight in names:
@@ -71,7 +72,7 @@ class Fleet:
         self._note_places()
 
     def place_of(self, spec: TargetSpec) -> int | None:
-        """Return a target's place; `None` if it is not of this pool, or no more."""
+        """Return a target's index; `None` if it is not, or no longer, in this pool."""
         if self.spec is None or spec.pool != self.spec.id:
             return None
         place = self._by_name.get(spec.id)
@@ -80,7 +81,7 @@ class Fleet:
     # what the caches hold
 
     def forget_cache(self, name: str) -> None:
-        """Know nothing more of what a replica has in its cache, and be told nothing."""
+        """Reset a replica's cached blocks: unknown, and without cache events from now on."""
         place = self._by_name.get(name)
         if place is None:
             return
@@ -91,7 +92,7 @@ class Fleet:
         self._note_places()
 
     def begin_cache(self, name: str, hashes: Sequence[int]) -> None:
-        """Know exactly what a replica has in its cache, and be told of every change."""
+        """Set a replica's cached blocks exactly; cache events keep them up to date from now on."""
         self.forget_cache(name)
         place = self._by_name.get(name)
         if place is not None:
@@ -99,7 +100,7 @@ class Fleet:
             self.index.stored(self.replicas[place].bit, hashes)
 
     def note_cache(self, name: str, event: KvEvent, hashes: Sequence[int]) -> None:
-        """Record a change of what a replica has in its cache."""
+        """Apply a cache event of a replica."""
         place = self._by_name.get(name)
         if place is None:
             return
@@ -113,9 +114,9 @@ class Fleet:
     # a request
 
     def sight(self, ask: Ask, now_ns: int, within: frozenset[str] | None = None) -> Sight:
-        """Look at the replicas for a request, and at what they have of it in their caches.
+        """Return the pool's state for a request, including cached parts of its prompt.
 
-        `within` are those that may see it, by name; `None`: all.
+        `within` are the names of the replicas that may receive it; `None`: all.
         """
         if now_ns - self._refreshed_ns > _REFRESH_NS:
             self._refresh(now_ns)
@@ -131,12 +132,12 @@ class Fleet:
         return Sight(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places of replicas, the one to ask first; of a large pool not all are looked at."""
+        """Return the indexes of replicas, best first; in a large pool not all of them."""
         self.decisions += 1
         return self.policy.rank(ask, sight)
 
     def begin(self, replica: Replica, ask: Ask, cached: int, now_ns: int, *, is_blind: bool = False) -> Hold:
-        """Count a request that is sent to a replica now, which has the given number of its tokens; `is_blind` as of a
+        """Record that a request is sent to a replica that has `cached` of its tokens; return it. For `is_blind` see
         Hold.
         """
         hold = Hold(now_ns, ask.tokens, cached, ask.keys, is_blind=is_blind)
@@ -146,7 +147,7 @@ class Fleet:
         if self.policy.wants_prefixes and ask.keys:
             keys = ask.keys[cached // ask.block_tokens :] if cached else ask.keys
             hold.is_assumed = not replica.is_exact
-            if hold.is_assumed:  # all of it: what is cached is used just now
+            if hold.is_assumed:  # including the cached blocks, which are used now
                 self.index.assume(replica.bit, ask.keys)
             elif keys:
                 self.index.expect(replica.bit, keys)
@@ -156,10 +157,10 @@ class Fleet:
         return hold
 
     def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
-        """Record that a prompt is computed, and in the cache."""
+        """Record that a request's prompt has been computed and cached."""
         replica.first_token(hold, now_ns)
         if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
-            self._refresh(now_ns)  # as after the first of all: those that are not measured must not look slow, or fast
+            self._refresh(now_ns)  # so that unmeasured replicas do not seem slow or fast by comparison
         self._settle(replica, hold, is_computed=True)
 
     def end(
@@ -172,7 +173,7 @@ class Fleet:
         has_failed: bool = False,
         is_computed: bool = False,
     ) -> None:
-        """Record the end of a request; `has_failed`: by the replica's fault. Idempotent.
+        """Record the end of a request; `has_failed`: by the replica's fault. May be called repeatedly.
 
         `is_computed`: its prompt was computed, even if no first token was seen.
         """
@@ -182,7 +183,7 @@ class Fleet:
             self._settle(replica, hold, is_computed=is_computed)
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Return the state that GET /ready shows."""
+        """Return the pool's state for GET /ready."""
         return {
             "policy": self.policy_name,
             "decisions": self.decisions,
@@ -192,14 +193,14 @@ class Fleet:
         }
 
     def _refresh(self, now_ns: int) -> None:
-        """Let every replica's pace be as of now."""
+        """Update every replica's pace to the current time."""
         self._refreshed_ns = now_ns
         self._refreshed_pace_ns = self._pace.ns_per_token
         for replica in self.replicas:
             replica.refresh(now_ns)
 
     def _settle(self, replica: Replica, hold: Hold, *, is_computed: bool) -> None:
-        """Let go of what was expected of a cache, and of what was assumed of it if it was not computed."""
+        """Remove a request's expected blocks, and its assumed ones if its prompt was not computed."""
         if hold.expected is None:
             return
         bit, keys = hold.expected
@@ -207,7 +208,7 @@ class Fleet:
         if not hold.is_assumed:
             self.index.unexpect(bit, keys)
             if is_computed and not replica.is_exact and bit == replica.bit:
-                self.index.assume(bit, hold.keys)  # it has ceased to tell meanwhile
+                self.index.assume(bit, hold.keys)  # its cache events have stopped meanwhile
         elif not is_computed:
             self.index.unassume(bit, keys)
 

@@ -1,26 +1,26 @@
-"""A replica's speed, learned from its work with decayed sums: the last minute counts most.
+"""A replica's speed, estimated from its requests with exponentially decayed sums; the last minute counts most.
 
-Times are nanoseconds, monotonic.
+Times are monotonic nanoseconds.
 """
 
 from typing import Final
 
 _HALF_LIFE_NS: Final = 30e9
-_FADED_NS: Final = 10_000_000  # what passed since is too little to count
-_ALIKE: Final = 1.25  # a pace that differs by less is the pool's: what is measured scatters, and must not choose
-_PRIOR_TOKENS: Final = 4_096.0  # how much the pool's pace weighs against a replica's own
-_MAX_TOKENS: Final = 40_000.0  # remembered: some prompts, so that a sudden change is seen within some
+_FADED_NS: Final = 10_000_000  # shorter times cause no decay
+_ALIKE: Final = 1.25  # a pace within this ratio of the pool's counts as equal, so that noise does not decide
+_PRIOR_TOKENS: Final = 4_096.0  # weight of the pool's pace relative to a replica's own
+_MAX_TOKENS: Final = 40_000.0  # weight of the past: a few prompts, so that sudden changes show after as many
 _KEPT: Final = 0.98
-_KEPT_OF_POOL: Final = 0.995  # the last two hundred answers
-_PRIOR_ANSWERS: Final = 10.0  # how much the pool's gap weighs against a replica's own
+_KEPT_OF_POOL: Final = 0.995  # about the last two hundred answers
+_PRIOR_ANSWERS: Final = 10.0  # weight of the pool's inter-token time relative to a replica's own
 _LEAST_ANSWERS: Final = 3.0
-_SURE: Final = 9.0  # a growth counts from three times its standard error on
-# A replica of which nothing is known: only how replicas compare matters, and they are equal then.
-DEFAULT_PREFILL_NS: Final = 100_000.0  # a token
+_SURE: Final = 9.0  # a slope counts from three times its standard error on
+# For replicas without measurements; only the comparison matters, and they are all equal then.
+DEFAULT_PREFILL_NS: Final = 100_000.0  # per token
 
 
 class PrefillPace:
-    """The time a prompt's token takes to be computed. `shared` is the pace of the whole pool, `None` for its own."""
+    """The prefill time per token. `shared` is the pace of the whole pool; `None` for that pace itself."""
 
     __slots__ = ("_most_ns", "_most_tokens", "_ns", "_shared", "_tokens", "_until_ns", "ns_per_token")
 
@@ -34,7 +34,7 @@ class PrefillPace:
         self.ns_per_token = DEFAULT_PREFILL_NS
 
     def note(self, tokens: int, took_ns: int, now_ns: int) -> None:
-        """Record what it did: the given number of tokens in so long."""
+        """Record a prefill of `tokens` tokens in `took_ns`."""
         self._fade(now_ns)
         self._tokens += tokens
         self._ns += took_ns
@@ -46,7 +46,9 @@ class PrefillPace:
         self.refresh(now_ns)
 
     def note_most(self, tokens: int, took_ns: int) -> None:
-        """Record how long a whole answer took: its prompt took no longer. Used while no prompt has been measured."""
+        """Record the time of a whole answer as an upper bound of its prefill. Used until a prefill has been
+        measured.
+        """
         if self._shared is not None:
             self._shared.note_most(tokens, took_ns)
             return
@@ -64,7 +66,7 @@ class PrefillPace:
         return 1.0 if self._shared is None else self.ns_per_token / self._shared.ns_per_token
 
     def refresh(self, now_ns: int) -> None:
-        """Let what was long ago count for less: a replica that nobody asks is taken to be as the others are."""
+        """Decay old measurements, so that an unused replica's pace approaches the pool's."""
         self._fade(now_ns)
         if self._shared is None:
             if self._tokens >= 1.0:
@@ -85,24 +87,24 @@ class PrefillPace:
 
 
 class DecodePace:
-    """The time between two tokens of an answer, and how it grows with the answers in progress: a line through both.
+    """The inter-token time as a linear function of the number of answers in progress.
 
-    A replica's line is the pool's (`shared`), scaled by how its own gaps compare: few replicas ever see enough answers
-    at enough different loads for a line of their own, and one that happens to see none of the growth would be sent
-    everything. A growth that is within the scatter counts as none.
+    A replica's line is the pool's (`shared`), scaled by how its own inter-token times compare: few replicas see enough
+    answers at enough different loads for a line of their own, and one that measured no slope by chance would get all
+    requests. A slope within the noise counts as zero.
     """
 
     __slots__ = ("_kept", "_n", "_shared", "_x", "_xx", "_xy", "_y", "_yy", "base_ns", "slope_ns")
 
     def __init__(self, shared: "DecodePace | None" = None) -> None:
         self._shared = shared
-        self._kept = _KEPT if shared is not None else _KEPT_OF_POOL  # of the past, at each answer
+        self._kept = _KEPT if shared is not None else _KEPT_OF_POOL  # decay factor per answer
         self._n = self._x = self._y = self._xx = self._xy = self._yy = 0.0
         self.base_ns = 0.0
         self.slope_ns = 0.0
 
     def note(self, running: int, gap_ns: float) -> None:
-        """Record an answer's mean gap, and how many were in progress beside it when it ended."""
+        """Record an answer's mean inter-token time, and the number of answers in progress when it ended."""
         kept = self._kept
         self._n = self._n * kept + 1
         self._x = self._x * kept + running
@@ -118,7 +120,7 @@ class DecodePace:
         self.refresh()
 
     def refresh(self) -> None:
-        """Follow the pool's line."""
+        """Update to the pool's line."""
         shared = self._shared
         if shared is None:
             return
@@ -139,5 +141,5 @@ class DecodePace:
         return slope if slope > 0.0 and slope * slope * spread > _SURE * scatter else 0.0
 
     def gap_ns(self, running: float) -> float:
-        """Predict the gap with the given number of answers in progress; 0 if nothing is known."""
+        """Return the predicted inter-token time with `running` answers in progress; 0 if unknown."""
         return self.base_ns + self.slope_ns * running

@@ -1,9 +1,9 @@
-"""What a pool's replicas have in their caches, as far as it is known: how much of a prompt each would not compute.
+"""The cached blocks of a pool's replicas, as far as known, to find how much of a prompt each has cached.
 
-Three layers, asked together. *Exact*: blocks that replicas say they hold, by their events. *Expected*: blocks of
-requests that were sent and whose prompt is not computed yet, so that a burst finds them. *Assumed*: blocks that were
-sent to be computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which
-is nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
+Three layers are combined. *Exact*: blocks that replicas report by events. *Expected*: blocks of requests whose prompt
+is not computed yet, so that a burst finds them. *Assumed*: blocks that were computed on replicas without events; the
+older half is dropped as a whole when the newer one is full, which approximates least recently used. Memory is bounded:
+at the maximum number of blocks, new ones are refused.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _PART_MASK: Final = PARTS - 1
 
 
 class PrefixIndex:
-    """The caches of a pool's replicas. A replica is known here by its bit, which `join` gives."""
+    """The caches of a pool's replicas. A replica is identified by a bit, which `join` returns."""
 
     def __init__(self, max_blocks: int = MAX_BLOCKS, assumed_blocks: int = _ASSUMED_BLOCKS) -> None:
-        """`assumed_blocks` is what all replicas without events hold together, in blocks."""
+        """`assumed_blocks` is the maximum number of blocks of all replicas without events together."""
         self.max_blocks = max_blocks
         self.assumed_blocks = assumed_blocks
         self.refused_blocks = 0
@@ -28,17 +28,17 @@ class PrefixIndex:
         self._expected = BlockMap()
         self._newer = BlockMap()
         self._older = BlockMap()
-        self._exact_blocks = 0  # as of the last look
+        self._exact_blocks = 0  # as of the last count
         self._newer_blocks = 0
-        self._live = 0  # bits that stand for a replica
-        self._stale = 0  # bits that stand for nobody any more, and may still be in the maps
-        self._sweeping = 0  # those of them that the sweep in progress takes out
-        self._next_part = 0  # of the maps, to sweep
+        self._live = 0  # bits of replicas
+        self._stale = 0  # bits of removed replicas, which may still be in the maps
+        self._sweeping = 0  # bits that the current sweep removes
+        self._next_part = 0  # part of the maps to sweep next
 
     # replicas
 
     def join(self) -> int:
-        """Return a bit to a replica of which nothing is known yet."""
+        """Return an unused bit for a replica without known blocks."""
         bit = 1
         taken = self._live | self._stale
         while taken & bit:
@@ -47,13 +47,15 @@ class PrefixIndex:
         return bit
 
     def leave(self, bit: int) -> None:
-        """Forget all that a replica holds, at once; its bit is given out again when it is swept from the maps."""
+        """Forget all blocks of a replica at once. Its bit is reused after `sweep` has removed it from the maps."""
         if self._live & bit:
             self._live &= ~bit
             self._stale |= bit
 
     def sweep(self) -> bool:
-        """Do a small part of what `leave` has left to do, some hundred microseconds; return whether more is left."""
+        """Do a part of the clean-up after `leave`, which takes some hundred microseconds; return whether
+        more is left.
+        """
         if not self._stale:
             return False
         if not self._sweeping:
@@ -70,10 +72,10 @@ class PrefixIndex:
     # what they hold
 
     def stored(self, bit: int, hashes: Sequence[int]) -> None:
-        """Record blocks that a replica says it holds, by their hashes."""
+        """Record blocks that a replica reports as cached, by their hashes."""
         self._exact_blocks += len(hashes)
         if self._exact_blocks > self.max_blocks:
-            self._exact_blocks = len(self._exact) + len(hashes)  # some were known, some have gone
+            self._exact_blocks = len(self._exact) + len(hashes)  # recount: some were known, some were removed
             if self._exact_blocks > self.max_blocks:
                 self._exact_blocks -= len(hashes)
                 self.refused_blocks += len(hashes)
@@ -81,7 +83,7 @@ class PrefixIndex:
         self._exact.add([one & KEY_MASK for one in hashes], bit)
 
     def removed(self, bit: int, hashes: Sequence[int]) -> None:
-        """Record blocks that a replica says it holds no more."""
+        """Record blocks that a replica reports as evicted."""
         self._exact.remove([one & KEY_MASK for one in hashes], bit)
 
     def expect(self, bit: int, keys: Sequence[int]) -> None:
@@ -89,11 +91,11 @@ class PrefixIndex:
         self._expected.add(keys, bit)
 
     def unexpect(self, bit: int, keys: Sequence[int]) -> None:
-        """Undo what `expect` noted: it is computed, and told of, or never will be."""
+        """Undo `expect`: the blocks were computed and reported, or will not be computed."""
         self._expected.remove(keys, bit)
 
     def assume(self, bit: int, keys: Sequence[int]) -> None:
-        """Record blocks that a replica computes or uses just now, and does not tell of."""
+        """Record blocks that a replica without events computes or uses now."""
         self._newer.add(keys, bit)
         self._newer_blocks += len(keys)
         if self._newer_blocks > self.assumed_blocks // 2:
@@ -102,18 +104,18 @@ class PrefixIndex:
                 self._older, self._newer, self._newer_blocks = self._newer, BlockMap(), 0
 
     def unassume(self, bit: int, keys: Sequence[int]) -> None:
-        """Undo what `assume` noted: they were not computed."""
+        """Undo `assume`: the blocks were not computed."""
         self._newer.remove(keys, bit)
         self._older.remove(keys, bit)
 
     # how much of a prompt
 
     def match(self, keys: Sequence[int], block_tokens: int = 1) -> list[tuple[int, int]]:
-        """Return who holds how much of a prompt's beginning: (bits, tokens) pairs, the fewest first, a block's being 1.
+        """Return how much of a prompt's beginning the replicas have cached: (bits, tokens) pairs, fewest tokens first.
 
-        Who holds a block is taken to hold those before it, as keys are chained and engines evict a prefix from its end.
-        So the ends are searched for by halves: a look at a block out of a million is a walk to far memory, and a prompt
-        of 100 blocks takes eight of them, one of 8,000 fourteen.
+        A replica with a block is assumed to have those before it too, because keys are chained and engines evict a
+        prefix from its end. So the ends are found by binary search: a look-up in a large map is slow, and a prompt of
+        100 blocks needs eight of them, one of 8,000 blocks fourteen.
         """
         found: list[tuple[int, int]] = []
         if not keys:
@@ -128,8 +130,8 @@ class PrefixIndex:
             for parts in assumed:
                 bits |= parts[part].get(key, 0)
         bits &= self._live
-        good = 0  # the last place that all of `bits` are known to hold
-        ahead = [(len(keys), 0)]  # places looked at beyond it, the nearest last, and who holds the block there
+        good = 0  # index of the last block that all of `bits` are known to have
+        ahead = [(len(keys), 0)]  # indexes checked beyond it, nearest last, with the replicas that have the block
         while bits:
             bad, rest = ahead[-1]
             rest &= bits
@@ -157,15 +159,15 @@ class PrefixIndex:
 
     @property
     def blocks(self) -> int:
-        """Return the number of blocks that are known, of all layers."""
+        """Return the number of known blocks in all layers."""
         return sum(map(len, (self._exact, self._expected, self._newer, self._older)))
 
     @property
     def bytes(self) -> int:
-        """Return the memory that all layers take."""
+        """Return the memory used by all layers."""
         return sum([one.bytes for one in (self._exact, self._expected, self._newer, self._older)])
 
     @property
     def live(self) -> int:
-        """Return the bits that stand for replicas."""
+        """Return the bits of all replicas."""
         return self._live

@@ -1,6 +1,6 @@
-"""One replica as routing knows it: what we have sent it and is not done, how fast it works, what others do there.
+"""One replica's state for routing: requests in progress, measured speed, and load by others.
 
-Times are nanoseconds, monotonic, handed in.
+Times are monotonic nanoseconds, passed in.
 """
 
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from algorithms.routing.pace import DecodePace, PrefillPace
 
 _FIRST_PAUSE_NS: Final = 1_000_000_000
 _LONGEST_PAUSE_NS: Final = 30_000_000_000
-_LEAST_PREFILL_NS: Final = 1_000_000.0  # a request takes some time, whatever its length
+_LEAST_PREFILL_NS: Final = 1_000_000.0  # minimum duration of a prefill
 NEVER_NS: Final = 1 << 62
-AWAY_NS: Final = 1e15  # the cost of asking whom it is best not to ask
-# What a late prompt says of the rest is weighed against so many tokens at the known pace: of a short one, nothing.
+AWAY_NS: Final = 1e15  # cost of a replica that should be avoided
+# Weight, in tokens, of the known pace against a prompt that is late: a short late prompt says little about the others.
 _DOUBT_TOKENS: Final = 1_000.0
-_KEPT_LATENCY_NS: Final = 10e9  # the decay of a peak (Finagle's default)
-# What a whole answer under way counts, as a share of such an answer's time. It is small beside what is known of prompts
-# and of growing gaps, and decides where these say nothing.
+_KEPT_LATENCY_NS: Final = 10e9  # half-life of a peak (Finagle's default)
+# Cost of an unstreamed answer in progress, as a share of such an answer's time. Small compared with prefills and
+# slopes, so that it decides only if these are unknown.
 _WHOLE_SHARE: Final = 0.02
-_ANSWER_TOKENS: Final = 400  # as which a whole answer counts in a pace: the last hundred are remembered
-_LEAST_PROMPT: Final = 64  # tokens, from which on a whole answer says something of its prompt's pace
+_ANSWER_TOKENS: Final = 400  # tokens that an unstreamed answer counts as in a pace: about the last hundred count
+_LEAST_PROMPT: Final = 64  # minimum prompt, in tokens, for which an unstreamed answer's time bounds the prefill pace
 
 
 class Room:
-    """What a replica's engine says of itself: its seats, and how many requests of others than this gateway it has."""
+    """An engine's reported state: its maximum number of sequences, and the requests there from other clients."""
 
     __slots__ = ("max_sequences", "others")
 
@@ -37,7 +37,7 @@ NO_ROOM_KNOWN: Final = Room()
 
 
 class Hold:
-    """A request at a replica: what it was predicted to cost, until it has ended."""
+    """A request at a replica from its start to its end, with its predicted work."""
 
     __slots__ = (
         "began_ns",
@@ -55,21 +55,21 @@ class Hold:
     def __init__(
         self, began_ns: int, tokens: int, cached: int, keys: Sequence[int] = (), *, is_blind: bool = False
     ) -> None:
-        """`is_blind`: its answer comes whole, so that nobody sees when its prompt is computed."""
+        """`is_blind`: the answer is not streamed, so that the end of its prefill is not seen."""
         self.began_ns = began_ns
         self.tokens = tokens
-        self.uncached = max(tokens - cached, 1)  # to compute; an engine computes the last token always
-        self.computed: int | None = None  # as the replica counted it
+        self.uncached = max(tokens - cached, 1)  # tokens to compute; the last token is always computed
+        self.computed: int | None = None  # tokens computed, as the replica reports
         self.keys = keys
-        self.expected: tuple[int, Sequence[int]] | None = None  # the replica's bit, and the blocks it is to compute
-        self.is_assumed = False  # they count as computed already, for the replica does not tell
+        self.expected: tuple[int, Sequence[int]] | None = None  # the replica's bit, and the blocks to be computed
+        self.is_assumed = False  # whether these count as cached already, because the replica sends no events
         self.first_ns: int | None = None
         self.is_ended = False
         self.is_blind = is_blind
 
 
 class SharedPaces:
-    """The paces of a pool as a whole."""
+    """The paces of a whole pool."""
 
     __slots__ = ("decode", "prefill", "whole")
 
@@ -80,7 +80,7 @@ class SharedPaces:
 
 
 class Replica:
-    """One replica. `bit` stands for it in the prefix index."""
+    """One replica's state. `bit` identifies it in the prefix index."""
 
     __slots__ = (
         "_is_odd",
@@ -124,39 +124,39 @@ class Replica:
         self.weight = weight
         self.pace = PrefillPace(None if shared is None else shared.prefill)
         self._shared_whole = PrefillPace() if shared is None else shared.whole
-        self.whole = PrefillPace(self._shared_whole)  # of answers that nobody sees grow, each as so many tokens
-        self.slowness = 1.0  # the time it takes for its work, relative to the pool's
-        self.prefill_ns = self.pace.ns_per_token  # a token's, as of the last event
+        self.whole = PrefillPace(self._shared_whole)  # of unstreamed answers, each counted as _ANSWER_TOKENS
+        self.slowness = 1.0  # its time per work, relative to the pool's
+        self.prefill_ns = self.pace.ns_per_token  # per token, as of the last event
         self.decode = DecodePace(None if shared is None else shared.decode)
         self._room = NO_ROOM_KNOWN
-        self._is_odd = False  # something beside its prompts may have to be waited for
-        self.is_busy = False  # it may cost more than computing the prompt
-        self.is_plain = False  # and that is prompts before it, and answers beside it
-        self.decode_ns = 0.0  # by how much a further answer would slow each token, all that run together
-        self.running = 0  # requests of ours, as long as they are not done
-        self.prefilling: dict[Hold, None] = {}  # those whose first token has not come, oldest first
-        self.queued_tokens = 0  # of them, uncached
-        self.is_exact = False  # it tells what its cache holds
+        self._is_odd = False  # whether there may be waits other than for prefills
+        self.is_busy = False  # whether a request may cost more than computing its prompt
+        self.is_plain = False  # whether it is busy only with prefills and answers in progress
+        self.decode_ns = 0.0  # how much slower each token of a further answer would be
+        self.running = 0  # this gateway's requests in progress
+        self.prefilling: dict[Hold, None] = {}  # requests without a first token, oldest first
+        self.queued_tokens = 0  # uncached tokens of these
+        self.is_exact = False  # whether it reports its cached blocks
         self.is_known_away = False
         self.failures = 0  # in a row
         self.suspect_until_ns = 0
-        self.blind_ns = 0.0  # when the prompts should be computed of which nobody sees it
-        self.blind_running = 0  # of these requests, in progress
-        self.blind_tokens = 0  # of these requests that are in progress, uncached
-        self.due_ns = 0.0  # when the oldest prompt should be computed
-        self.free_ns = 0.0  # and when all should be
-        self.late_rate = 0.0  # by how much the rest takes longer for each nanosecond that the oldest is late
+        self.blind_ns = 0.0  # predicted end of the prefills of unstreamed requests
+        self.blind_running = 0  # unstreamed requests in progress
+        self.blind_tokens = 0  # uncached tokens of these
+        self.due_ns = 0.0  # predicted end of the oldest prefill
+        self.free_ns = 0.0  # predicted end of all prefills
+        self.late_rate = 0.0  # how much longer the others take for each nanosecond that the oldest is late
         self.late_from_ns = 0.0
         self._pause_ns = 0
-        self._progress_ns = 0  # when it last gave a first token
-        self._mean_ns = 0.0  # of a request, from its beginning to its end
+        self._progress_ns = 0  # time of the last first token
+        self._mean_ns = 0.0  # mean duration of a request
         self._latency_ns = 0.0
         self._latency_at_ns = 0
 
-    # what policies ask
+    # read by policies
 
     def wait_ns(self, now_ns: int) -> float:
-        """Predict how long a request that came now would wait until its own prompt is computed."""
+        """Return the predicted wait of a request that arrives now, until its own prefill starts."""
         wait = 0.0
         if self.prefilling:
             wait = self.free_ns - now_ns if now_ns <= self.due_ns else self._late_ns(now_ns)
@@ -168,7 +168,9 @@ class Replica:
         return wait
 
     def load_ns(self, now_ns: float, output_tokens: float) -> float:
-        """Predict what a request would wait, and how much slower its answer would come; suspects are far away."""
+        """Return the predicted wait of a request plus how much slower its answer would come; very high for suspect
+        replicas.
+        """
         load = 0.0
         if self.prefilling:
             load = self.free_ns - now_ns if now_ns <= self.due_ns else self._late_ns(now_ns)
@@ -186,32 +188,32 @@ class Replica:
         return load
 
     def _late_ns(self, now_ns: float) -> float:
-        """Return the wait where the oldest prompt is overdue: so will the rest be, and by how much its delay says."""
+        """Return the wait if the oldest prefill is overdue, which suggests that the others will be late too."""
         return self.late_rate * (now_ns - self.late_from_ns) + now_ns - self.due_ns
 
     def is_suspect(self, now_ns: int) -> bool:
-        """Return whether it is away, or has just failed and is best left alone."""
+        """Return whether it is away, or has failed recently and should be avoided."""
         return now_ns < self.suspect_until_ns
 
     def latency_ns(self, now_ns: int) -> float:
-        """Return the peak of recent latencies, decayed: 0 if nothing is known."""
+        """Return the decayed peak of recent latencies; 0 if unknown."""
         past = now_ns - self._latency_at_ns
         return self._latency_ns * 0.5 ** (past / _KEPT_LATENCY_NS) if past > 0 else self._latency_ns
 
     @property
     def room(self) -> Room:
-        """Return what its engine says of itself."""
+        """Return the engine's reported state."""
         return self._room
 
-    # what happens
+    # events
 
     def take_room(self, room: Room) -> None:
-        """Record the engine's reported capacity."""
+        """Record the engine's reported state."""
         self._room = room
         self._settle()
 
     def refresh(self, now_ns: int) -> None:
-        """Let what was measured long ago count for less."""
+        """Decay old measurements."""
         self.pace.refresh(now_ns)
         self.whole.refresh(now_ns)
         self._compare()
@@ -220,7 +222,7 @@ class Replica:
         self._settle()
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Return the state that GET /ready shows."""
+        """Return the replica's state for GET /ready."""
         return {
             "running": self.running,
             "waiting_for_prompts": len(self.prefilling),
@@ -231,7 +233,7 @@ class Replica:
         }
 
     def begin(self, hold: Hold, now_ns: int) -> None:
-        """Count a request that is sent now."""
+        """Record that a request is sent now."""
         self.running += 1
         if hold.is_blind:
             self.blind_running += 1
@@ -245,7 +247,7 @@ class Replica:
         self._settle()
 
     def first_token(self, hold: Hold, now_ns: int) -> None:
-        """Record that a request's prompt is computed."""
+        """Record that a request's prefill has ended."""
         if hold not in self.prefilling:
             return
         del self.prefilling[hold]
@@ -263,7 +265,7 @@ class Replica:
         self._note_latency(now_ns - hold.began_ns, now_ns)
 
     def end(self, hold: Hold, now_ns: int, *, output_tokens: int | None = None, has_failed: bool = False) -> None:
-        """Record that a request is done. `has_failed`: by the replica's fault."""
+        """Record the end of a request. `has_failed`: by the replica's fault."""
         if hold.is_ended:
             return
         hold.is_ended = True
@@ -272,7 +274,7 @@ class Replica:
         if hold in self.prefilling:
             del self.prefilling[hold]
             self.queued_tokens -= hold.uncached
-        if hold.is_blind:  # no more is waited for than what is in progress
+        if hold.is_blind:  # the wait is at most that for the requests in progress
             self.blind_running -= 1
             self.blind_tokens -= hold.uncached
             self.blind_ns = min(self.blind_ns, now_ns + self.blind_tokens * self.prefill_ns)
@@ -295,7 +297,7 @@ class Replica:
         self._settle()
 
     def go_away(self, is_away: bool) -> None:
-        """Be known to be away, or to be there again."""
+        """Mark the replica as away, or as available again."""
         self.is_known_away = is_away
         self.suspect_until_ns = NEVER_NS if is_away else 0
         self._is_odd = True
@@ -306,7 +308,7 @@ class Replica:
         self.slowness = computes if abs(computes - 1.0) > abs(answers - 1.0) else answers
 
     def _settle(self) -> None:
-        """Work out when the oldest prompt is due, and when all are computed, at the present pace."""
+        """Compute when the oldest prefill and all of them should end, at the current pace."""
         pace = self.prefill_ns = self.pace.ns_per_token
         self.decode_ns = self.decode.slope_ns * self.running
         if self._room is not NO_ROOM_KNOWN:
@@ -329,14 +331,16 @@ class Replica:
 
     def _fail(self, now_ns: int) -> None:
         self.failures += 1
-        if now_ns >= self.suspect_until_ns:  # those that were in progress when it went count once
+        if now_ns >= self.suspect_until_ns:  # concurrent failures count once
             self._pause_ns = min(2 * self._pause_ns or _FIRST_PAUSE_NS, _LONGEST_PAUSE_NS)
             self.suspect_until_ns = now_ns + self._pause_ns
         self._is_odd = True
         self._settle()
 
     def _seat_wait_ns(self, room: Room) -> float:
-        """Return the time until a seat is free, where the engine has none; others' prompts count as our mean ones."""
+        """Return the predicted wait for a free sequence if the engine has none; others' requests count with this mean
+        duration.
+        """
         wait = 0.0
         if room.max_sequences is not None:
             excess = self.running + room.others - room.max_sequences

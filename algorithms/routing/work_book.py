@@ -1,17 +1,16 @@
-"""The work that replicas were given lately, half forgotten every ten minutes: tokens to compute, which count for more
-at a replica that is slower than its siblings.
+"""Recent work per replica, with a half-life of ten minutes: tokens to compute, weighted by the replica's slowness.
 
-Forward decay (Cormode and others, 2009): what comes later weighs more, so that nothing has to be decayed to compare.
+Forward decay (Cormode and others, 2009): later work gets more weight, so that older values need no update.
 """
 
 from typing import Final
 
 _HALF_LIFE_NS: Final = 600e9
-_MOST_HALF_LIVES: Final = 100.0  # since the base, before all is scaled down: a power beyond 1,024 is not a number
+_MOST_HALF_LIVES: Final = 100.0  # after which all values are scaled down, because 2**1024 exceeds a float
 
 
 class WorkBook:
-    """Works by replica's name. Values are comparable with each other; `weight` makes tokens comparable with them."""
+    """Work by replica name. Values are comparable with each other; `weight` converts tokens to the same unit."""
 
     __slots__ = ("_base_ns", "of", "total")
 
@@ -21,7 +20,7 @@ class WorkBook:
         self._base_ns = 0
 
     def weight(self, now_ns: int) -> float:
-        """Return what a token given now counts."""
+        """Return the weight of a token at this time."""
         exponent = (now_ns - self._base_ns) / _HALF_LIFE_NS
         if exponent > _MOST_HALF_LIVES:
             kept = 0.5**exponent
@@ -32,16 +31,16 @@ class WorkBook:
         return weight
 
     def join(self, name: str) -> None:
-        """Start with a replica, which is taken to have had as much as the others."""
+        """Add a replica with the mean work of the others."""
         self.of[name] = self.total / len(self.of) if self.of else 0.0
         self.total += self.of[name]
 
     def leave(self, name: str) -> None:
-        """Forget a replica."""
+        """Remove a replica."""
         self.total -= self.of.pop(name, 0.0)
 
     def add(self, name: str, tokens: float, now_ns: int) -> None:
-        """Count tokens that a replica is given to compute."""
+        """Add tokens that a replica is to compute."""
         more = tokens * self.weight(now_ns)
         self.of[name] += more
         self.total += more

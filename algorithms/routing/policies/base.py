@@ -1,24 +1,24 @@
-"""The interface of a policy. It sees the request and the replicas, and says who should be asked first."""
+"""The interface of a routing policy, which ranks replicas for a request."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from algorithms.routing.ask import Ask, Sight
 
-Random = Callable[[], float]  # from 0 to 1, without 1
+Random = Callable[[], float]  # in [0, 1)
 
 
 class Policy(Protocol):
-    """Ranks replicas. `wants_prefixes`: it looks at what the caches hold."""
+    """Ranks replicas. `wants_prefixes`: it uses the replicas' cached prefixes."""
 
     wants_prefixes: bool
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places of replicas, the one to ask first, then those to fall back to; not all of a large pool."""
+        """Return the indexes of replicas, best first, the others as fallbacks; in a large pool not all of them."""
 
 
 def by_score(scores: list[float], sight: Sight) -> list[int]:
-    """Return all places, the lowest score first; equal ones by the work they had, suspects last."""
+    """Return all indexes, lowest score first; equal scores by past work, suspect replicas last."""
     now, replicas, work = sight.now_ns, sight.replicas, sight.work.of
     return sorted(
         range(len(scores)),

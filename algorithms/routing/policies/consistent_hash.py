@@ -1,6 +1,6 @@
-"""The replica that a session, or a prompt's beginning, always goes to, unless it has more than its share to do.
+"""Consistent hashing: a session, or a prompt's beginning, always goes to the same replica, unless that is overloaded.
 
-Rendezvous hashing with bounded loads (Mirrokni and others, 2018): the first in the session's own order that has at
+Rendezvous hashing with bounded loads (Mirrokni and others, 2018): the first replica in the session's own order with at
 most 1.25 times the mean number of requests in progress.
 """
 
@@ -11,11 +11,11 @@ from typing import Final
 from algorithms.routing.ask import Ask, Sight
 
 _BOUND: Final = 1.25
-_BLOCKS: Final = 4  # of a prompt that tell it from others, if there is no session
+_BLOCKS: Final = 4  # of a prompt that are hashed if there is no session
 
 
 class ConsistentHashPolicy:
-    """Chooses by a hash of the session, else of the prompt's first blocks, within the bound."""
+    """Ranks by a hash of the session, or else of the prompt's first blocks, within the load bound."""
 
     wants_prefixes = False
 
@@ -23,7 +23,7 @@ class ConsistentHashPolicy:
         self._seeds: dict[str, int] = {}
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places in the session's own order, those with more than their share last."""
+        """Return the indexes in the session's own order, overloaded replicas last."""
         replicas, now = sight.replicas, sight.now_ns
         wanted = _hash(ask.session) if ask.session else ask.keys[min(_BLOCKS, len(ask.keys)) - 1] if ask.keys else 0
         weights = sum(one.weight for one in replicas)
@@ -50,7 +50,7 @@ def _hash(text: str) -> int:
 
 
 def _draw(wanted: int, seed: int) -> float:
-    """Return an exponential draw that is the same for the same two numbers (splitmix64's finish)."""
+    """Return an exponentially distributed value that depends only on the two numbers (splitmix64's finalizer)."""
     mixed = (wanted ^ seed) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
     return -math.log(((mixed ^ mixed >> 31) + 1) / 2.0**64)

@@ -1,12 +1,14 @@
-"""The replica where a request would be served soonest, and cost those behind it least. The default.
+"""The default policy: the replica that serves a request soonest and delays later requests least.
 
-Cost = predicted wait + what is not cached, at the replica's measured pace + how much slower its answers would come.
-There is a load term in every decision, so one hot replica costs no other request its affinity, and a prefix that all
-requests share draws them nowhere that is busier than recomputing it would be. Where requests wait for a prefix time
-and again, it is copied once they have waited as long, together, as the copy takes (Karlin and others' ski rental).
-Where requests wait everywhere, what one computes delays all that come until the queues are empty, which by Little's
-law are as many as wait now: computing weighs that much more, and caches are followed while the pool has more to do
-than it can.
+Cost = predicted wait + the uncached tokens at the replica's measured pace + how much slower its answers would come.
+Every decision has a load term, so one hot replica does not break other requests' affinity, and a prefix that all
+requests share attracts them only to replicas where waiting is shorter than recomputing it. If requests repeatedly wait
+for a prefix, it is computed on another replica once they have waited as long in total as that takes (ski rental; Karlin
+and others).
+
+If requests wait on all replicas, computing on one delays all later requests until the queues are empty; by Little's law
+these are as many as wait now. So computing gets that much more weight, and cached prefixes are preferred while the pool
+is overloaded.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,12 +20,12 @@ from algorithms.routing.policies.base import Random
 from algorithms.routing.policies.waits import WaitBook
 from algorithms.routing.replica import AWAY_NS
 
-_PREFILL_WEIGHT: Final = 1.15  # what one computes, those behind it wait for, where somebody is idle
-_NEAR: Final = 0.02  # of computing the whole prompt: costs that differ by less are equal, and work decides
-_SESSION: Final = 0.05  # of computing the whole prompt: what having served the session last is worth
-_BOUND: Final = 1.1  # of the mean work of the last minutes, beyond which another is asked that would have to compute
-_SLACK: Final = 2.0  # of the prompt itself, by which one may be ahead of that besides
-_LARGE: Final = 24  # replicas; of more, some are looked at
+_PREFILL_WEIGHT: Final = 1.15  # weight of computing, which delays later requests, while some replica is idle
+_NEAR: Final = 0.02  # of the whole prompt's cost: smaller differences count as equal, and past work decides
+_SESSION: Final = 0.05  # of the whole prompt's cost: bonus for having served the session last
+_BOUND: Final = 1.1  # of the mean recent work: above it another replica is preferred that only has to compute
+_SLACK: Final = 2.0  # times the prompt's own work, allowed in addition
+_LARGE: Final = 24  # replicas; in larger pools only some are compared
 _HOLDERS: Final = 8
 _DRAWN: Final = 8
 _NEVER: Final = inf
@@ -31,7 +33,7 @@ _MANY: Final = 1 << 30
 
 
 class CostPolicy:
-    """Chooses by cost; of a large pool among the deepest holders and some drawn (the power of several choices)."""
+    """Ranks by cost; in a large pool among the replicas with most of the prompt cached and a few random ones."""
 
     wants_prefixes = True
 
@@ -40,9 +42,7 @@ class CostPolicy:
         self._waits = WaitBook()
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places that were looked at, the cheapest first: of a large pool some, unless these are all
-        away.
-        """
+        """Return the indexes of the compared replicas, cheapest first; all of them if those compared first are away."""
         places = range(len(sight.replicas)) if sight.allowed is None else sight.allowed
         if len(places) > _LARGE:
             ranked = self._ranked(ask, sight, self._drawn(sight, places))
@@ -65,19 +65,20 @@ class CostPolicy:
         return ranked
 
     def costs_ns(self, ask: Ask, sight: Sight, places: Collection[int]) -> tuple[list[float], dict[int, int], float]:
-        """Return what a request is predicted to cost at replicas, and what they have of it, in tokens, both by place.
+        """Return the predicted cost and the cached tokens by replica index, and the weight of computing relative to
+        waiting.
 
-        The last is what computing weighs beside waiting. Replicas that are not among `places` cost infinitely much.
+        Replicas that are not in `places` have infinite cost.
         """
-        # A float from here on: what is added to times are floats, and to make one of a long integer takes a while.
+        # Convert to float once, because converting long integers for each addition is slow.
         now, tokens, output = float(sight.now_ns), ask.tokens, float(ask.output_tokens)
         replicas = sight.replicas
         are_all = len(places) == len(replicas)
         looked_at = replicas if are_all else [replicas[place] for place in places]
         costs: list[float] = []
-        least = _MANY  # requests that wait for their prompts, where the fewest do
+        least = _MANY  # lowest number of requests waiting for their prefill on any replica
         for replica in looked_at:
-            if replica.is_plain:  # what `load_ns` gives, without a call
+            if replica.is_plain:  # the same as `load_ns`, without a call
                 waiting = len(replica.prefilling)
                 if now <= replica.due_ns:
                     load = replica.free_ns - now + output * replica.decode_ns
@@ -118,7 +119,9 @@ class CostPolicy:
     def _copied(
         self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], held: dict[int, int], weight: float
     ) -> int | None:
-        """Return where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
+        """Return the replica on which to recompute the best one's cached prefix, if requests waited long enough; else
+        `None`.
+        """
         best, found = ranked[0], None
         depth = held[best]
         for place in ranked:
@@ -135,23 +138,24 @@ class CostPolicy:
         return found if self._waits.add(waited_for, saved, copying) else None
 
     def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], weight: float) -> int:
-        """Return whom to ask first: of equal costs the least worked, and none that had more than its share.
+        """Return the replica to try first: among equal costs the one with least past work, within the work bound.
 
-        Who had more is passed over for one that only has to compute the prompt, not for one that is slow or busier.
+        A replica above the bound is skipped for one that only has to compute the prompt, not for one that is slow or
+        busier.
         """
         replicas, work, best = sight.replicas, sight.work, ranked[0]
         whole, of = ask.tokens * replicas[best].prefill_ns, work.of
         near = costs[best] + _NEAR * whole
         if sight.allowed is None:
             bound = _BOUND * work.total / len(replicas)
-        else:  # of those that it could go to
+        else:  # only the allowed replicas
             given = sum([of[replicas[place].id] for place in sight.allowed])
             bound = _BOUND * given / len(sight.allowed)
         replica = replicas[best]
         if of[replica.id] > bound * replica.weight:
-            bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # as where little has been done at all
+            bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # matters if there was little work so far
         if of[replica.id] <= bound * replica.weight and (len(ranked) == 1 or costs[ranked[1]] > near):
-            return best  # nobody is as near, which is the usual case
+            return best  # the usual case: no other has an equal cost
         dearest = costs[best] + weight * whole
         chosen, least = best, _NEVER
         for place in ranked:

@@ -1,14 +1,14 @@
-"""The replica with the fewest requests in progress, for its weight."""
+"""Least outstanding requests: the replica with the fewest requests in progress, relative to its weight."""
 
 from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
 
 
 class LeastOutstandingPolicy:
-    """Chooses by requests in progress, ours and, where the engine tells, others'."""
+    """Ranks by requests in progress: this gateway's and, if the engine reports them, those of others."""
 
     wants_prefixes = False
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places, the idlest first."""
+        """Return the indexes, least loaded first."""
         return by_score([(one.running + one.room.others) / one.weight for one in sight.replicas], sight)

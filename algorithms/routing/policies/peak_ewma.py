@@ -1,16 +1,16 @@
-"""The replica with the lowest latency times load (Finagle's peak EWMA: a rise counts at once, a fall slowly)."""
+"""Peak EWMA (Finagle): the replica with the lowest latency times load. A rise counts at once, a fall gradually."""
 
 from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
 
 
 class PeakEwmaPolicy:
-    """Chooses by the decayed peak of times to first token, times the requests in progress."""
+    """Ranks by the decayed peak of times to first token, multiplied by the requests in progress."""
 
     wants_prefixes = False
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places, the quickest first; one of which nothing is known is asked before it has two to do."""
+        """Return the indexes, fastest first. A replica without measurements is tried before it has two requests."""
         now = sight.now_ns
         known = [one.latency_ns(now) for one in sight.replicas]
         guess = max(known) or 1.0

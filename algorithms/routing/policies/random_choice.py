@@ -1,4 +1,4 @@
-"""Any replica, by weight: what others are compared with."""
+"""Random choice by weight, a baseline for other policies."""
 
 import math
 
@@ -7,7 +7,7 @@ from algorithms.routing.policies.base import Random, by_score
 
 
 class RandomPolicy:
-    """Draws an order by weight (Efraimidis and Spirakis, 2006: the least of -ln(u) / weight comes first)."""
+    """Draws an order by weight (Efraimidis and Spirakis, 2006: the lowest of -ln(u) / weight comes first)."""
 
     wants_prefixes = False
 
@@ -15,5 +15,5 @@ class RandomPolicy:
         self._random = random
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places in a random order, each first as often as its weight says."""
+        """Return the indexes in random order; how often each is first is proportional to its weight."""
         return by_score([-math.log(1.0 - self._random()) / one.weight for one in sight.replicas], sight)

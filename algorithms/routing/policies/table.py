@@ -1,4 +1,4 @@
-"""The policies by the name that a pool's configuration gives."""
+"""The policies by their name in a pool's configuration."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -24,7 +24,7 @@ POLICIES: Final[Mapping[str, Callable[[Random], Policy]]] = {
 
 
 def policy_named(name: str, random: Random) -> Policy:
-    """Build a policy. Raises ConfigurationError on a name that none has."""
+    """Return a new policy. Raises ConfigurationError if the name is unknown."""
     build = POLICIES.get(name)
     if build is None:
         raise ConfigurationError(f"no policy is called {name!r}; there are: {', '.join(POLICY_NAMES)}")

@@ -1,4 +1,4 @@
-"""Waiting time of requests for the replicas that hold a prefix, since it was last copied to another."""
+"""Time that requests have waited for replicas with a certain prefix, since that was last computed elsewhere."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ _MAX_PREFIXES: Final = 8_192
 
 
 class WaitBook:
-    """Waiting by the key of a prefix's last block. Bounded: prefixes for which nobody waits any more are forgotten."""
+    """Waiting time by the key of a prefix's last block. Bounded: prefixes without recent waits are removed."""
 
     __slots__ = ("_newer", "_older")
 
@@ -15,7 +15,7 @@ class WaitBook:
         self._older: dict[int, float] = {}
 
     def add(self, key: int, waited_ns: float, copying_ns: float) -> bool:
-        """Count a wait; return whether it is now worth a copy, which begins a new account."""
+        """Add a wait; return whether the total now justifies computing the prefix elsewhere, which resets the total."""
         waited = self._newer.pop(key, None)
         if waited is None:
             waited = self._older.pop(key, 0.0)

@@ -1,11 +1,13 @@
-"""Replicas in turn, by weight: smooth weighted round robin (nginx, 2012)."""
+"""Smooth weighted round robin (nginx, 2012)."""
 
 from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
 
 
 class WeightedPolicy:
-    """Each turn every replica gains its weight; the richest is chosen and pays the sum of weights."""
+    """At each turn every replica's credit grows by its weight; the highest is chosen and pays the sum of
+    all weights.
+    """
 
     wants_prefixes = False
 
@@ -13,7 +15,9 @@ class WeightedPolicy:
         self._credit: dict[str, int] = {}
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Return the places, the richest first; over sum-of-weights turns each is first exactly weight times."""
+        """Return the indexes, highest credit first. In sum-of-weights turns each replica is first exactly
+        weight times.
+        """
         credit = self._credit
         for one in sight.replicas:
             credit[one.id] = credit.get(one.id, 0) + one.weight
