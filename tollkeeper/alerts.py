@@ -125,7 +125,7 @@ def list_raised(
 def acknowledge(
     alert: AlertId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Acknowledge an alert. The first acknowledgement stays; the alert stays open until its condition ends."""
+    """Acknowledge an alert. A second acknowledgement changes nothing; the alert stays open until its condition ends."""
     with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})
     _say(taken, f"alert {alert}: acknowledged by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)

@@ -31,12 +31,16 @@ from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json
 
-app = typer.Typer(help="The audit log: verify, export, cut and ship it.", no_args_is_help=True)
+app = typer.Typer(
+    help="The audit log: verify it, export it, remove old segments, copy it to a sink.", no_args_is_help=True
+)
 
 _EXPORTED: Final = "jsonl"
 SinkAddress = Annotated[
     str,
-    typer.Option("--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="Where copies are: s3://BUCKET/PREFIX or a directory."),
+    typer.Option(
+        "--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="Where copies are stored: s3://BUCKET/PREFIX or a directory."
+    ),
 ]
 Endpoint = Annotated[
     str,
@@ -55,7 +59,7 @@ PublicKeys = Annotated[
 SharedSink = Annotated[
     bool,
     typer.Option(
-        "--shared-sink", help="The sink has other machines' chains too: do not report chains that are not here."
+        "--shared-sink", help="The sink also has other machines' chains: do not report chains missing on this machine."
     ),
 ]
 Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Date or time in UTC.")]
@@ -128,13 +132,15 @@ def cut(
     before: Annotated[
         datetime,
         typer.Option(
-            "--before", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Date or time in UTC, such as 2025-11-01."
+            "--before",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            help="Remove segments that are older than this date or time in UTC, such as 2025-11-01.",
         ),
     ],
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Remove older finished segments. A signed stub replaces them, so the rest still verifies."""
+    """Delete old segments (files of the log). A signed stub replaces them, so that the rest still verifies."""
     with _errors():
         files, removed = SecretFiles(data / "secrets"), {}
         own_keys(files)  # a stub under a key made for it would not verify
@@ -155,11 +161,14 @@ def ship(
     data: Data = DEFAULT_DATA,
     endpoint: Endpoint = "",
     sink_days: Annotated[
-        int, typer.Option(envvar="TOLLKEEPER_AUDIT_SINK_DAYS", help="Days that the bucket locks them.")
+        int,
+        typer.Option(
+            envvar="TOLLKEEPER_AUDIT_SINK_DAYS", help="Days for which the bucket locks each copy (S3 Object Lock)."
+        ),
     ] = 400,
     as_json: AsJson = False,
 ) -> None:
-    """Send finished segments to the sink now. Gateways and control plane also do this themselves."""
+    """Copy finished segments (files of the log) to the sink now. Gateways and control plane also do this themselves."""
     with _errors():
         place, sent = AuditOptions(sink, sink_days, endpoint).open_sink(), {}
         if place is None:
@@ -187,7 +196,7 @@ def accept(
     shared_sink: SharedSink = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record, signed, that a backup was restored. Entries missing from it are no longer reported as a fault.
+    """Write a signed entry that a backup was restored. Entries missing from the backup are then no longer reported.
 
     Stop the control plane first. Changed entries and gaps are never accepted.
     """

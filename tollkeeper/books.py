@@ -95,7 +95,7 @@ def rerate_command(
 ) -> None:
     """Price recorded requests again and book the difference. Requests without a price are billed if a card has one now.
 
-    Dates are in each tenant's time zone. Records are not changed. Without --yes the correction is shown first.
+    Dates are in each tenant's time zone. Records are not changed. Without --yes, shows the correction and asks.
     Repeating a correction books nothing.
     """
     now = datetime.now(UTC)
@@ -185,7 +185,7 @@ def profile_command(
     due_days: Annotated[int | None, typer.Option(help="Days until an invoice is due (default 30).")] = None,
     tax: Annotated[
         list[str] | None,
-        typer.Option(help="Tax as NAME=PERCENT, such as VAT=19; repeat for more. A tenant's replace the issuer's."),
+        typer.Option(help="Tax as NAME=PERCENT, such as VAT=19; repeat for more. Replaces the issuer's taxes."),
     ] = None,
     no_tax: Annotated[bool, typer.Option("--no-tax", help="Remove all taxes of this profile.")] = False,
     two_person: Annotated[
@@ -257,7 +257,7 @@ def review_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Put a tenant's month into review. If two people are required, another one closes it."""
+    """Put a tenant's month into review. If two people are required, another person must close it."""
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
         author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
@@ -337,7 +337,7 @@ def credit_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Credit an amount on an issued invoice: an entry in the open month, and a credit note."""
+    """Credit an amount on an issued invoice: book an entry in the open month and issue a credit note."""
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         author = book_author(opened.database, opened.secrets, os.environ, now)
@@ -396,7 +396,7 @@ def show_command(
 
 @app.command("copy")
 def copy_command(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """Copy booked entries that are missing from the store. The analytics process does this every few seconds."""
+    """Copy booked entries to the store if they are missing there. The analytics process does this every few seconds."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         with opened.database.session() as session:
             copied = copy_missing(session, opened.store)

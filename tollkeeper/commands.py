@@ -119,7 +119,7 @@ COMMANDS: Final = (
         "loadtest",
         "tollkeeper.loadtest.command",
         "loadtest_command",
-        "Find the highest request rate that meets the SLO; report goodput and cost there. Status 1 if none was found.",
+        "Find the highest request rate that meets the SLO; report goodput and cost at that rate. Status 1: none found.",
     ),
     LazyCommand(
         "top",
@@ -137,7 +137,7 @@ COMMANDS: Final = (
         "forecast",
         "tollkeeper.forecast_command",
         "forecast_command",
-        "Forecast spending by tenant and for the month, with intervals.",
+        "Forecast spending by tenant and for the month, with prediction intervals.",
     ),
     LazyCommand(
         "anomalies",
@@ -163,15 +163,22 @@ COMMANDS: Final = (
         "restore_command",
         "Fill an empty control database and store from a backup. Status 2 if a checksum differs.",
     ),
-    LazyCommand("audit", "tollkeeper.audit", "app", "The audit log: verify, export, cut and ship it."),
-    LazyCommand("secrets", "tollkeeper.secrets_command", "app", "Providers' keys, and the installation's secrets."),
+    LazyCommand(
+        "audit",
+        "tollkeeper.audit",
+        "app",
+        "The audit log: verify it, export it, remove old segments, copy it to a sink.",
+    ),
+    LazyCommand(
+        "secrets", "tollkeeper.secrets_command", "app", "Providers' API keys, and the installation's own secrets."
+    ),
     LazyCommand("rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read."),
     LazyCommand("accounts", "tollkeeper.accounts", "app", "People who sign in to the dashboard."),
     LazyCommand(
         "gate",
         "tollkeeper.gate.command",
         "gate_command",
-        "Compare two models on the same prompts and refuse a worse candidate.",
+        "Compare two models on the same prompts. Status 1 if the candidate is worse.",
     ),
     LazyCommand("alerts", "tollkeeper.alerts", "app", "Alerts, notifications and silences."),
     LazyCommand(
@@ -187,18 +194,23 @@ COMMANDS: Final = (
         "reconcile",
         "tollkeeper.reconcile",
         "app",
-        "Providers' bills, compared with recorded usage: every difference has a cause.",
+        "Compare providers' bills with recorded usage, and show the cause of each difference.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, shared costs, exports, invoices."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: ledger, cost, standard cost cards."),
-    LazyCommand("spool", "tollkeeper.spool", "app", "The collector's spool: records that wait on disk for the store."),
+    LazyCommand("spool", "tollkeeper.spool", "app", "The collector's spool: records on disk, not yet in the store."),
     LazyCommand(
-        "request", "tollkeeper.request", "app", "Find requests, and show where a request's time and cost went."
+        "request",
+        "tollkeeper.request",
+        "app",
+        "Find requests, and show a request's time by stage and its cost by usage kind.",
     ),
     LazyCommand(
         "store", "tollkeeper.store_command", "app", "The telemetry store: check it, repair its rollups, move it."
     ),
-    LazyCommand("retention", "tollkeeper.retention", "app", "Retention: how long rows are kept."),
+    LazyCommand(
+        "retention", "tollkeeper.retention", "app", "How long rows of each table are kept before they are deleted."
+    ),
     LazyCommand("users", "tollkeeper.privacy", "users", "End users, as applications name them."),
     LazyCommand(
         "apply",
@@ -211,7 +223,7 @@ COMMANDS: Final = (
         "diff",
         "tollkeeper.configuration.commands",
         "diff_command",
-        "Show what apply would change. Status 0: nothing, 2: changes, 1: an error.",
+        "Show what apply would change. Status 0: no changes, 2: changes, 1: an error.",
         is_usage_one=True,
     ),
     LazyCommand(
@@ -232,7 +244,7 @@ COMMANDS: Final = (
         "app",
         "Servers and providers that answer requests: added with a model and its price.",
     ),
-    LazyCommand("import", "tollkeeper.litellm_import", "app", "Configurations of other gateways."),
+    LazyCommand("import", "tollkeeper.litellm_import", "app", "Import the configuration of another gateway."),
     *_resource_commands(),
 )
 

@@ -135,7 +135,7 @@ def invoices_command(
 ) -> None:
     """Write a draft invoice for each team (or tenant) that used anything, as HTML and PDF. `books close` issues them.
 
-    Shadow traffic of rollouts is the platform's: it is on no invoice, and printed separately.
+    The platform pays for shadow traffic of rollouts: it is on no invoice, and is printed separately.
     """
     now = datetime.now(UTC)
     with one_line_errors():

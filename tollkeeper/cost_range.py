@@ -12,9 +12,7 @@ from contracts.errors import InvalidRequest
 
 From = Annotated[
     str,
-    typer.Option(
-        "--from", help="Start date or time (default: start of this month, or of the month of an earlier --to)."
-    ),
+    typer.Option("--from", help="Start date or time (default: start of the month in which the range ends)."),
 ]
 To = Annotated[str, typer.Option("--to", help="End date or time, exclusive (default: now).")]
 Month = Annotated[str, typer.Option("--month", help="Calendar month instead of --from and --to, such as 2026-11.")]

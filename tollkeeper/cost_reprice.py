@@ -27,7 +27,7 @@ def reprice_command(
             "(default: all current cards)."
         ),
     ] = "",
-    model: Annotated[str, typer.Option(help="Model whose usage is priced with it; required with PROVIDER:MODEL.")] = "",
+    model: Annotated[str, typer.Option(help="Model whose usage to price; required with PROVIDER:MODEL.")] = "",
     by: Annotated[str, typer.Option(help=f"Levels, outermost first: {', '.join(LEVELS)}.")] = "tenant,model",
     begin: From = "",
     end: To = "",

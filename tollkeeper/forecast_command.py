@@ -22,7 +22,7 @@ def forecast_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Forecast spending by tenant and for the month, with intervals."""
+    """Forecast spending by tenant and for the month, with prediction intervals."""
     from analytics.forecast.spend import forecast_spend  # here: numpy would slow every other command down
 
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:

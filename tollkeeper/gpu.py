@@ -10,7 +10,7 @@ from algorithms.gpu_time.ledger import LedgerLines
 from analytics.cost.periods import moment, time_zone
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
-from analytics.gpu.idle import IDLE_POLICIES, idle_policy
+from analytics.gpu.idle import idle_policy
 from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
 from analytics.scope import Period
 from backends.control.rates import load_rates
@@ -71,7 +71,7 @@ def cost(
     idle: Annotated[
         str,
         typer.Option(
-            help=f"Who pays for idle time: {', '.join(IDLE_POLICIES)} (the last three: tenants in that proportion)."
+            help="Who pays for idle time: platform, or tenants in proportion to their use, reservation or peak."
         ),
     ] = "platform",
     reserve: Annotated[

@@ -32,7 +32,7 @@ def fit_command(
     last: Hours = 24,
     publishes: Annotated[
         bool,
-        typer.Option("--publish", help="Charge with it from now on, instead of the current card."),
+        typer.Option("--publish", help="Publish it: requests are priced by it from now on."),
     ] = False,
     forces: Annotated[bool, typer.Option("--force", help="Publish it even if its rates are implausible.")] = False,
     data: Data = DEFAULT_DATA,

@@ -62,7 +62,10 @@ def init_command(
         ),
     ] = None,
     account: Annotated[
-        str | None, typer.Option(help="E-mail address of the first dashboard account (default: only this machine).")
+        str | None,
+        typer.Option(
+            help="E-mail address of the first dashboard account (default: none; only this machine has access)."
+        ),
     ] = None,
     file: Annotated[Path, typer.Option("--file", "-f", help="Configuration file to write.")] = _FILE,
     yes: Annotated[

@@ -22,7 +22,7 @@ def rotate(
     key: KeyId,
     tenant: Tenant,
     overlap_seconds: Annotated[
-        str, typer.Option(help="Seconds that the current secret keeps working; 0 ends it and earlier ones now.")
+        str, typer.Option(help="Seconds for which the current secret still works; 0: it and earlier secrets stop now.")
     ],
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",

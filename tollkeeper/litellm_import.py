@@ -17,7 +17,7 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
 
-app = typer.Typer(help="Configurations of other gateways.", no_args_is_help=True)
+app = typer.Typer(help="Import the configuration of another gateway.", no_args_is_help=True)
 
 _EXAMPLES: Final = [
     "tollkeeper import litellm config.yaml --tenant acme --dry-run",

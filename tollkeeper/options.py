@@ -17,7 +17,9 @@ Data = Annotated[Path, typer.Option("--data", envvar="TOLLKEEPER_DATA", help="Th
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 PortBase = Annotated[
     int | None,
-    typer.Option("--port-base", help="First of the ports to use; others follow upwards (default: each process's own)."),
+    typer.Option(
+        "--port-base", help="First port to use; other processes use the ports after it (default: their usual ports)."
+    ),
 ]
 Host = Annotated[
     str,
@@ -63,7 +65,7 @@ ProvidersPython = Annotated[
     typer.Option(
         "--providers-python",
         envvar="TOLLKEEPER_PROVIDERS_PYTHON",
-        help="Python that has LiteLLM, for hosted providers (default .venv-providers).",
+        help="Python interpreter with LiteLLM, for hosted providers (default .venv-providers).",
     ),
 ]
 VllmPython = Annotated[
@@ -71,7 +73,7 @@ VllmPython = Annotated[
     typer.Option(
         "--vllm-python",
         envvar="TOLLKEEPER_VLLM_PYTHON",
-        help="Python that has vLLM, for TOLLKEEPER_ENGINE_KIND=vllm (default .venv-vllm).",
+        help="Python interpreter with vLLM, for TOLLKEEPER_ENGINE_KIND=vllm (default .venv-vllm).",
     ),
 ]
 Install = Annotated[

@@ -27,7 +27,7 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(
-    help="Providers' bills, compared with recorded usage: every difference has a cause.", no_args_is_help=True
+    help="Compare providers' bills with recorded usage, and show the cause of each difference.", no_args_is_help=True
 )
 
 Provider = Annotated[str, typer.Argument(help="The provider, as its targets name it, such as openai or bedrock.")]
@@ -70,8 +70,9 @@ def import_command(
     """Import a provider's bill, all or nothing.
 
     Formats: OpenAI usage and costs (JSON, CSV), Anthropic usage and cost reports (JSON), FOCUS (CSV of Azure, AWS or
-    others), AWS Cost and Usage Report (CSV), Google Cloud billing export (JSON lines). A file with lines of another
-    month, cut short, with repeated lines, two currencies or amounts below 0 is refused with line and column.
+    others), AWS Cost and Usage Report (CSV), Google Cloud billing export (JSON lines). A file is
+    refused, with line and column, if it is truncated or has lines of another month, repeated lines, two currencies or
+    amounts below 0.
     """
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
@@ -226,7 +227,7 @@ def stated_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare the costs that providers return with each answer (OpenRouter, xAI) with recorded costs."""
+    """Compare recorded costs with the costs in providers' answers (OpenRouter and xAI return them)."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         found = stated_costs(opened.store, month_period(month, ZoneInfo("UTC")))
     shown = [

@@ -23,7 +23,9 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Find requests, and show where a request's time and cost went.", no_args_is_help=True)
+app = typer.Typer(
+    help="Find requests, and show a request's time by stage and its cost by usage kind.", no_args_is_help=True
+)
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as in the response's x-request-id.")]
 

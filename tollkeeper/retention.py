@@ -14,7 +14,7 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Retention: how long rows are kept.", no_args_is_help=True)
+app = typer.Typer(help="How long rows of each table are kept before they are deleted.", no_args_is_help=True)
 
 TableName = Annotated[
     str, typer.Argument(metavar="TABLE", help="Table, such as requests or content; `list` shows them.")
@@ -30,7 +30,7 @@ def set_days(
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
 ) -> None:
-    """Set a table's retention. For all tenants it is automatic; one tenant's own needs a daily `retention apply`."""
+    """Set a table's retention. The store applies it itself; a single tenant's rule needs a daily `retention apply`."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         if (days is None) != default or (default and not tenant):
             raise ConfigurationError("give --days N, or --tenant TENANT with --default")
@@ -63,7 +63,7 @@ def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJso
 
 @app.command("apply")
 def apply(data: Data = DEFAULT_DATA, store_url: StoreUrl = "") -> None:
-    """Delete rows that tenants' rules no longer keep. Run it once a day, by cron or a timer."""
+    """Delete rows that are older than tenants' rules allow. Run it once a day, by cron or a timer."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         rows = apply_rules(opened.store, datetime.now(UTC), typer.echo)
     typer.echo(f"{rows} rows deleted")

@@ -26,7 +26,7 @@ _PATH = "/v1/rollouts"
 
 @app.command("show", epilog=examples_of(BY_NAME["rollouts"], "show"))
 def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Show what gateways see now: both arms over the last minutes, and violated guards."""
+    """Show both arms (candidate and incumbent) over the last minutes, as gateways see them, and violated guards."""
     with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found = client.get(f"{_PATH}/{path_segment(name)}/standing")
     if as_json:
@@ -91,7 +91,7 @@ def report(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare both arms, and shadows with their originals, with 95 % intervals."""
+    """Compare candidate with incumbent, and shadow copies with their originals, with 95 % confidence intervals."""
     from analytics.comparison.rollout_report import rollout_report  # here: it loads for seconds
 
     with one_line_errors():

@@ -50,7 +50,7 @@ def show(
     gateway_url: GatewayUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a route's rules and, if it reads prompts, whether the gateway has learned its examples."""
+    """Show a route's rules; for a semantic route also whether the gateway has learned its example prompts."""
     with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         stored = next((known for known in client.get_all(_PATH) if known["id"] == route), None)
         if stored is None:

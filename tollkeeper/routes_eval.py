@@ -34,7 +34,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def eval_command(
     file: Annotated[
         Path,
-        typer.Argument(help="YAML or JSON: `prompts`, each with text, intent, complexity; `semantic` as in a route."),
+        typer.Argument(
+            help="YAML or JSON file: `prompts`, each with text, intent, complexity; optional `semantic`, as in a route."
+        ),
     ],
     route: Annotated[str, typer.Option(help="The route to evaluate, if the file has no `semantic`.")] = "",
     config: Annotated[

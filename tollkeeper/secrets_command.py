@@ -25,7 +25,7 @@ from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_args_is_help=True)
+app = typer.Typer(help="Providers' API keys, and the installation's own secrets.", no_args_is_help=True)
 
 _KEY_BYTES: Final = 32
 _MOST_REASON: Final = 500
@@ -109,8 +109,8 @@ def accept(
 ) -> None:
     """Recover after a lost secret. Stop everything first.
 
-    Creates each missing secret. An existing secret is kept and trusted. Objects that depend on a lost secret must be
-    created again.
+    Creates each missing secret. A secret that exists is not replaced, only accepted. Objects that depend on a lost
+    secret must be created again.
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():

@@ -17,7 +17,7 @@ from contracts.recording.records import event_name_of
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="The collector's spool: records that wait on disk for the store.", no_args_is_help=True)
+app = typer.Typer(help="The collector's spool: records on disk, not yet in the store.", no_args_is_help=True)
 
 _TIME_BYTES: Final = 8  # before each record of the gateway's dead letters
 

@@ -115,7 +115,7 @@ def move(
 ) -> None:
     """Copy everything into another store while this one is in use, then switch the collector.
 
-    With --to-cluster the other store is a cluster with a Keeper. The other store's password is in
+    With --to-cluster the other store is a cluster with ClickHouse Keeper. The other store's password is in
     TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:

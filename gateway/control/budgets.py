@@ -219,7 +219,7 @@ def recount(
     """Set the difference between what gateways counted and what the ledger says, for each subject.
 
     An adjustment is absolute for the period and replaces the one before: the same recount twice is one. Requests that
-    run meanwhile are counted as always. Gateways follow within seconds. `tollkeeper budgets recount` computes the
+    run meanwhile are counted as always. Gateways apply it within seconds. `tollkeeper budgets recount` computes the
     adjustments from the store.
     """
     adjustments = {one.subject: pico_usd(one.adjustment_usd) for one in body.subjects}

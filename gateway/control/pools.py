@@ -90,7 +90,7 @@ class TargetBody(Body):
     kind: TargetKind
     url: TargetUrl = Field(
         default="",
-        description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock; "
+        description="URL of an openai_http target, with /v1; for an engine host unix:///path.sock; "
         "for litellm in place of the provider's own, mostly empty",
     )
     model: str = Field(

@@ -75,7 +75,7 @@ def test_a_semantic_route_says_whether_it_is_learned(data: Path, tmp_path: Path,
     file = tmp_path / "assistant.yaml"
     file.write_text(SEMANTIC)
     made = run("routes", "set", "org/assistant", str(file), "--data", str(data))
-    assert "is learning its examples" in made.output
+    assert "is still learning its example prompts" in made.output
     assert "x-tollkeeper-route-state: learning" in made.output
     ready = {"semantic": {"routes": {} if state is None else {"org/assistant": {"state": state}}}}
     with answering(ready) as url:

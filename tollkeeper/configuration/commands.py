@@ -79,7 +79,7 @@ def apply_command(
 def diff_command(
     files: Files, prune: Prune = False, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Show what apply would change. Status 0: nothing, 2: changes, 1: an error."""
+    """Show what apply would change. Status 0: no changes, 2: changes, 1: an error."""
     with one_line_errors(_FAILED):
         wanted = read_configuration(files)
         plan = send_configuration(wanted, prune, True, data, control_url)

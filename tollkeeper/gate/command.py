@@ -72,7 +72,7 @@ def gate_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare two models on the same prompts and refuse a worse candidate.
+    """Compare two models on the same prompts. Status 1 if the candidate is worse.
 
     Status 0: passed. 1: refused, with the reasons. 2: not run (a wrong option, no gateway). 3: nothing to judge,
     because the incumbent answered nothing.

@@ -70,7 +70,7 @@ def loadtest_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Find the highest request rate that meets the SLO; report goodput and cost there. Status 1 if none was found.
+    """Find the highest request rate that meets the SLO; report goodput and cost at that rate. Status 1: none found.
 
     Requests arrive as a Poisson process with a fixed seed, regardless of how long answers take. Each rate has its own
     run id in the store: the run id, a hyphen and the step's number.

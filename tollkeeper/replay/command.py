@@ -42,7 +42,7 @@ def replay_command(
     ] = None,
     scale_lengths: Annotated[float, typer.Option(help="Multiply prompt and answer lengths by this.")] = 1.0,
     context: Annotated[
-        int | None, typer.Option(help="Context length of the model in tokens (default: what the gateway knows).")
+        int | None, typer.Option(help="Context length of the model in tokens (default: as the gateway reports it).")
     ] = None,
     run_id: RunId = "",
     books: Annotated[
@@ -55,9 +55,9 @@ def replay_command(
 ) -> None:
     """Replay a recorded workload through the gateway. Status 1 if an answer failed, 130 if interrupted.
 
-    Requests arrive at their recorded times, regardless of how long answers take. Answers are forced to their recorded
-    lengths; longer ones are scaled down to the model's context. Missing tenants, teams and projects are created;
-    keys are created for the run only.
+    Requests arrive at their recorded times, regardless of how long answers take. Answers get their recorded lengths;
+    lengths beyond the model's context are scaled down. Missing tenants, teams and projects are created; keys are
+    created for the run only.
     """
     with one_line_errors():
         read = read_trace(trace, trace_format, limit=limit, from_seconds=from_seconds)

@@ -28,7 +28,7 @@ GUARDRAILS: Final = Resource(
     is_upsert=True,
     described=word("stages"),
     post_key="name",
-    help={"set": "Create a guardrail, or replace its rules. Gateways follow within a second."},
+    help={"set": "Create a guardrail, or replace its rules. Gateways apply them within a second."},
     module="tollkeeper.guardrails",
 )
 
@@ -59,7 +59,7 @@ MCP_SERVERS: Final = Resource(
     ),
     is_upsert=True,
     post_key="name",
-    help={"set": "Create an MCP server, or replace its definition. Gateways follow within a second."},
+    help={"set": "Create an MCP server, or replace its definition. Gateways apply it within a second."},
 )
 
 
@@ -88,5 +88,5 @@ TOOL_RULES: Final = Resource(
     ),
     is_upsert=True,
     post_key="name",
-    help={"set": "Create a tool rule, or replace it. Gateways follow within a second."},
+    help={"set": "Create a tool rule, or replace it. Gateways apply it within a second."},
 )

@@ -89,7 +89,7 @@ PROJECTS: Final = Resource(
 KEYS: Final = Resource(
     name="keys",
     noun="key",
-    about="Keys of applications.",
+    about="API keys of applications.",
     path="/v1/tenants/{tenant}/keys",
     parents=(TENANT,),
     is_key_given=False,
@@ -152,7 +152,7 @@ TOKENS: Final = Resource(
         Field("name", "Name of the token or its owner; shown in the audit log.", is_required=True, verbs=("create",)),
         Field(
             "role",
-            "Role of the token; directory: only for an identity provider's SCIM.",
+            "Role of the token; `directory` is for SCIM provisioning only.",
             choices=("owner", "admin", "finance", "team_lead", "directory"),
             is_required=True,
             verbs=("create",),
@@ -190,7 +190,7 @@ ISSUERS: Final = Resource(
         Field("audience", "Required value in the tokens' aud claim.", verbs=("set",)),
         Field("keys_url", "URL of its signing keys (JWKS; default: by discovery)."),
         Field("algorithms", "Signature algorithm (default RS256 and ES256); repeat for more.", "list", "--algorithm"),
-        Field("tenant", "Tenant that pays for all its tokens.", is_null_if_empty=True),
+        Field("tenant", "Tenant of all requests with this issuer's tokens.", is_null_if_empty=True),
         Field("tenant_claim", "Claim that names the tenant, instead of --tenant."),
         Field("team_claim", "Claim that names the team."),
         Field("project_claim", "Claim that names the project."),

@@ -7,7 +7,7 @@ from tollkeeper.resources.resource import Column, Field, Resource, Row, active, 
 from tollkeeper.resources.shared import POOL, rules_file, word
 
 LEARNING: Final = (
-    "The gateway is learning its examples. Until then the default answers, with the reply header "
+    "The gateway is still learning its example prompts. Until then the default answers, with the response header "
     "x-tollkeeper-route-state: learning."
 )
 
@@ -15,7 +15,7 @@ LEARNING: Final = (
 def _semantic_hint(route: Row) -> str:
     if not route["rules"].get("semantic"):
         return ""
-    return f"{LEARNING} `tollkeeper routes show {route['id']}` tells when it is ready."
+    return f"{LEARNING} `tollkeeper routes show {route['id']}` shows when it is ready."
 
 
 POOLS: Final = Resource(
@@ -61,7 +61,7 @@ TARGETS: Final = Resource(
             verbs=("create",),
         ),
         Field("kind", "Kind of target.", choices=TARGET_KINDS, verbs=("set",)),
-        Field("url", "Base URL up to and with /v1; an engine host's unix:///PATH.sock."),
+        Field("url", "Base URL, with /v1; for an engine host unix:///PATH.sock."),
         Field("model", "Model name at the target (default: the name that applications use)."),
         Field("provider", "Provider, such as openai; for prices and playbooks."),
         Field("key_ref", "Reference to its key: env:NAME, file:/PATH or stored:NAME.", flag="--key-ref"),
@@ -85,7 +85,7 @@ TARGETS: Final = Resource(
         "tollkeeper targets set gpu-1 --weight 2",
         "tollkeeper targets delete gpu-1 --pool small",
     ),
-    help={"delete": "Remove a target from its pool. The last one of a pool that serves a model stays."},
+    help={"delete": "Remove a target from its pool. Refused for the last target of a pool that serves a model."},
 )
 
 
@@ -139,7 +139,7 @@ ROUTES: Final = Resource(
     described=word("leads_to"),
     hint=_semantic_hint,
     help={
-        "set": "Create a route, or replace its rules. Gateways follow within a second.",
+        "set": "Create a route, or replace its rules. Gateways apply them within a second.",
         "delete": "Delete a route; its models stay.",
     },
     module="tollkeeper.routes",
@@ -179,7 +179,7 @@ ROLLOUTS: Final = Resource(
     ),
     verbs=("create", "list", "show", "delete"),
     help={
-        "create": "Start a rollout with its first step. Gateways follow within a second.",
+        "create": "Start a rollout with its first step. Gateways apply it within a second.",
         "delete": "Delete a rollout that has ended; its records stay.",
     },
     described=word("rollout_line"),

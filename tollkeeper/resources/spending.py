@@ -87,7 +87,7 @@ PRICES: Final = Resource(
     ),
     verbs=("create", "list", "show", "set"),
     help={
-        "create": "Create a price card. It is never edited: a new one replaces it, or it ends.",
+        "create": "Create a price card. Cards cannot be edited: replace one by a new one, or end it.",
         "set": "End a price card.",
     },
     body=ends_now,
@@ -99,7 +99,7 @@ PRICES: Final = Resource(
 STANDARD_COSTS: Final = Resource(
     name="standard-costs",
     noun="standard cost card",
-    about="Standard cost cards: what models of your own cost you, per million tokens.",
+    about="Standard cost cards: what models on your own GPUs cost, in USD per million tokens.",
     path="/v1/standard-costs",
     key="version",
     key_help="Version, such as small/2027-01; recorded with every request that it prices.",
@@ -325,7 +325,7 @@ BUDGETS: Final = Resource(
     body=_budget_body,
     described=word("budget_line"),
     help={
-        "create": "Create a budget. Gateways enforce it within a second; the period's earlier spending is added.",
+        "create": "Create a budget. Gateways enforce it within a second; earlier spending in the period counts.",
         "show": "Show a budget's state: spent, reserved, remaining, forecast, thresholds passed.",
         "set": "Change a budget; its spending stays. --threshold replaces all thresholds.",
         "delete": "Delete a budget with its spending count and thresholds.",
