@@ -1,1 +1,1 @@
-"""Receives telemetry, keeps it safe on disk, writes it to the store exactly once."""
+"""Receives telemetry, buffers it in a spool on disk, and writes it to the store exactly once."""

@@ -1,6 +1,6 @@
-"""`python -m collector`: load the settings, build, run.
+"""`python -m collector`: runs the collector.
 
-`python -m collector --settle` finishes the insert that a killed collector left half-way, and ends.
+`python -m collector --settle` completes an insert that a killed collector left unfinished, then exits.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from contracts.errors import TollkeeperError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the collector. Exit code 2 and one line on stderr if it cannot start, or cannot settle."""
+    """Run the collector and return the exit code: 2, with one line on stderr, if it cannot start or settle."""
     parser = argparse.ArgumentParser(prog="python -m collector", description="Run the collector.")
     parser.add_argument(
         "--settle",
         action="store_true",
-        help="finish the insert that a killed collector left half-way, and exit; run it before a migration",
+        help="complete an insert that a killed collector left unfinished, then exit; run this before a migration",
     )
     given = parser.parse_args(arguments)
     start_logging()
@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         require_known_variables()
         settings = CollectorSettings()
         start_logging(settings)
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # the collector logs its start and stop itself
         keep_private(settings.data)
-        with kept_imports():  # not before the settings are known to be good
+        with kept_imports():  # only after the settings were validated
             import uvloop
 
             from collector.app import SETTLE_SECONDS, Collector, settle

@@ -1,4 +1,4 @@
-"""Builds the collector from its settings and runs it. Everything that is shared is made here, once."""
+"""Builds the collector's parts from its settings, connects them, and runs them."""
 
 import logging
 import random
@@ -40,7 +40,7 @@ SETTLE_SECONDS: Final = 60.0
 
 
 class Collector:
-    """The collector's parts, wired. Raises ConfigurationError if a port, a directory or a secret is unusable."""
+    """A collector with all its parts. Raises ConfigurationError if a port, a directory or a secret is unusable."""
 
     def __init__(self, settings: CollectorSettings) -> None:
         store = FollowingStore(store_address(settings), StoreLocation(settings.data))
@@ -62,7 +62,7 @@ class Collector:
         self._exporter = make_exporter(
             settings, self._spool, self._receiving.pipeline.process, store, dead_letters, counters
         )
-        self._noted_rows = self._pieces.held(STORED_ROWS)  # by those that ran here before
+        self._noted_rows = self._pieces.held(STORED_ROWS)  # by earlier processes of this data directory
         self._has_noted_rows = bool(self._noted_rows)
         missing = () if self._loss is None else (self._loss.facts,)
         disks = (WatchedDisk("spool", "TOLLKEEPER_DATA", settings.spool_directory),)
@@ -74,11 +74,11 @@ class Collector:
         ]
 
     def _note_pieces(self) -> None:
-        """Record what waits, and how much the store was given since it was made."""
+        """Record the spool's size and the rows stored so far, so that a later start detects missing data."""
         self._pieces.note(SPOOL, {"bytes_waiting": self._spool.pending_bytes})
         exported: dict[str, int] = self._counters.snapshot()["exported"]
         known = {f"rows_of_{name}": rows for name, rows in exported.items()}
-        if self._has_noted_rows and not self._pieces.held(STORED_ROWS):  # the store is another one since
+        if self._has_noted_rows and not self._pieces.held(STORED_ROWS):  # the store was replaced since
             self._noted_rows = {name: -rows for name, rows in known.items()}
         total = {name: self._noted_rows.get(name, 0) + known.get(name, 0) for name in {*self._noted_rows, *known}}
         if any(total.values()):
@@ -108,19 +108,20 @@ class Collector:
         self._watch.stop()
         _log.info("collector stopped waiting_bytes=%d", self.waiting)
         if ended:
-            self._spool.close()  # else the process's end closes it: a late release must not follow a new owner's
+            self._spool.close()  # otherwise at exit: a late release must not follow a new owner's
 
     @property
     def waiting(self) -> int:
-        """Bytes in the spool that the store does not have."""
+        """Return the number of bytes in the spool that the store does not have."""
         return self._spool.pending_bytes
 
 
 def settle(settings: CollectorSettings) -> bool:
-    """Finish the insert that a collector of this data directory was killed in, into tables as they are; no more.
+    """Complete the insert during which a collector of this data directory was killed; export nothing else.
 
-    For an upgrade, before the store is migrated: the store knows this insert by its token only until then. Returns
-    whether none is left. Raises ConfigurationError if the spool, say, is in use.
+    Run it in an upgrade before the store's migration, after which the store no longer recognises the insert's
+    deduplication token. Returns whether no unfinished insert is left. Raises ConfigurationError, for example if the
+    spool is in use.
     """
     counters = Counters()
     spool = open_spool(settings)
@@ -136,7 +137,7 @@ def settle(settings: CollectorSettings) -> bool:
 
 
 def open_spool(settings: CollectorSettings) -> Spool:
-    """Open the spool of a data directory, which is then this process's alone."""
+    """Open the spool of the data directory, with a lock that excludes other processes."""
     return Spool(
         SegmentLog(
             settings.spool_directory,
@@ -156,7 +157,7 @@ def make_exporter(
     dead_letters: DeadLetters,
     counters: Counters,
 ) -> ClickHouseExporter:
-    """Return the exporter to ClickHouse, whose files lie beside the spool."""
+    """Return the exporter to ClickHouse. Its state files are beside the spool."""
     is_synced = settings.spool_fsync == "always"
     plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=is_synced)
     window = TokenWindow(store, settings.spool_directory / "insert.window", is_synced=is_synced)
@@ -174,7 +175,7 @@ def make_exporter(
 
 
 def store_address(settings: CollectorSettings) -> StoreAddress:
-    """Return the store's address. A password that is not set is the one the embedded store shares by secret file."""
+    """Return the store's address. If no password is set, the embedded store's is read from its secret file."""
     return StoreAddress.resolve(
         settings.store_url,
         settings.store_database,

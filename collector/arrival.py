@@ -1,4 +1,4 @@
-"""A request on its way into the spool, and the one shape of what may look at it, take from it, or refuse it."""
+"""A parsed export request before it is spooled, and the interface of steps that filter or refuse it."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from collector.processors.signal import SignalProcessor
 
 @dataclass(slots=True)
 class Arrival:
-    """An export request that was read. Steps take records out of `message` by `refuse` or `take_over`.
+    """A parsed export request. Steps remove records from `message` with `refuse` or `take_over`.
 
     `body` is the request as sent; it is `None` once `message` differs from it.
     """
@@ -17,17 +17,17 @@ class Arrival:
     processor: SignalProcessor[Any]
     message: Any
     body: bytes | None
-    records: int  # as sent, readable or not
-    rejected: Counter[str] = field(default_factory=Counter)  # by cause; the sender is told
+    records: int  # number sent, readable or not
+    rejected: Counter[str] = field(default_factory=Counter)  # by cause; reported to the sender
     reasons: list[str] = field(default_factory=list)
 
     @property
     def parts(self) -> Any:
-        """The message's parts, each with a resource."""
+        """Return the message's parts (OTLP's resource logs, spans or metrics), each with one resource."""
         return getattr(self.message, self.processor.parts)
 
     def refuse(self, part: Any, cause: str, reason: str) -> int:
-        """Remove the foreign records from a part, tell the sender why, and return how many they were."""
+        """Remove a part's third-party records, report `reason` to the sender, and return the number removed."""
         taken = self.processor.drop_foreign(part)
         if taken:
             self.body = None
@@ -38,10 +38,10 @@ class Arrival:
 
 
 class ArrivalStep(Protocol):
-    """One step between receipt and spool; called from several threads.
+    """A step between receiving and spooling. Must be thread-safe.
 
-    Raises LimitExceeded if the whole request is to come again later; then nothing of it was kept.
+    Raises LimitExceeded if the sender should send the whole request again later; nothing of it is stored then.
     """
 
     def admit(self, arrival: Arrival) -> None:
-        """Look at a request, and take from it what must not go on."""
+        """Remove records that must not be stored from a request."""

@@ -1,4 +1,4 @@
-"""The collector's own counters, shown by its health page and metrics."""
+"""The collector's own counters, for its health page and metrics."""
 
 import threading
 from collections import Counter
@@ -9,10 +9,10 @@ _MAX_TENANTS: Final = 1000
 
 
 class Counters:
-    """Counts by cause, since the process began. May be used from several threads.
+    """Counts by cause since the process started. Thread-safe.
 
-    What is lost or put right is counted by tenant besides, where that is known; after a thousand of them the rest is
-    counted together as "other", so that no sender fills memory with names.
+    Rejected and corrected records are also counted by tenant, if it is known. Beyond a thousand tenants the rest counts
+    as "other", so that senders cannot fill memory with names.
     """
 
     def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:
@@ -25,23 +25,23 @@ class Counters:
         self._tenants: set[str] = set()
 
     def received(self, signal: str, records: int) -> None:
-        """Count records acknowledged, by signal."""
+        """Count acknowledged records, by signal (logs, traces, metrics)."""
         if records:
             with self._lock:
                 self._received[signal] += records
 
     def exported(self, table: str, rows: int) -> None:
-        """Count rows the store has taken, by table."""
+        """Count rows that the store has accepted, by table."""
         if rows:
             with self._lock:
                 self._exported[table] += rows
 
     def rejected(self, cause: str, records: int = 1, *, tenant: str = "") -> None:
-        """Count records, or whole requests, that were not taken, by cause; `tenant` is "" if it is not known."""
+        """Count rejected records, or whole requests, by cause; `tenant` is "" if it is unknown."""
         self._add(self._rejected, cause, tenant, records)
 
     def noticed(self, what: str, times: int = 1, *, tenant: str = "") -> None:
-        """Count what was put right or is merely worth knowing: clamped times, dropped duplicates, retries."""
+        """Count corrections and events: clamped times, dropped duplicates, retries."""
         self._add(self._noticed, what, tenant, times)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
@@ -55,7 +55,7 @@ class Counters:
             }
 
     def by_tenant(self) -> dict[str, dict[tuple[str, str], int]]:
-        """Return what was rejected and noticed by (name, tenant)."""
+        """Return the counts of rejected and corrected records by group and (name, tenant)."""
         with self._lock:
             return {"rejected": dict(self._rejected), "noticed": dict(self._noticed)}
 

@@ -1,4 +1,4 @@
-"""The dead-letter file: what could not be stored, with the reason, one JSON object per line."""
+"""The dead-letter file: records that could not be stored, with the reason, one JSON object per line."""
 
 import base64
 import logging
@@ -18,8 +18,8 @@ _MAX_REASON: Final = 500
 
 
 class DeadLetters:
-    """Appends to `letters.jsonl` in a directory. At half of `max_bytes` the file is set aside as `letters.1.jsonl`,
-    whose predecessor is lost. Keys of a line: at_ns, cause, reason, batch_id, index, payload (base64).
+    """Appends to `letters.jsonl` in a directory. At half of `max_bytes` the file is renamed to `letters.1.jsonl`,
+    replacing the previous one. Keys of a line: at_ns, cause, reason, batch_id, index, payload (base64).
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class DeadLetters:
         return self._written
 
     def write(self, cause: str, reason: str, *, batch_id: str, index: int, payload: bytes) -> None:
-        """Keep one thing that cannot be stored, and count it under `cause`. A full disk loses it, with a log line."""
+        """Append one record that cannot be stored, and count it under `cause`. If the disk is full, only log it."""
         letter = {
             "at_ns": self._clock_ns(),
             "cause": cause,

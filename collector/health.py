@@ -1,4 +1,4 @@
-"""The collector's health and metrics, on a port of their own: it answers also when the receivers are saturated."""
+"""Health and metrics on their own port, so that they answer even if the receivers are saturated."""
 
 from typing import Final, Literal
 
@@ -22,7 +22,7 @@ NEARLY_FULL: Final = 0.8
 
 
 class Health:
-    """Reads the collector's state. /health is 200 while the process lives; /ready is 503 if it takes nothing more."""
+    """Reads the collector's state. /health is 200 while the process lives; /ready is 503 if it accepts no more data."""
 
     def __init__(self, state: CollectorState, access: DetailAccess) -> None:
         self._state = state
@@ -40,7 +40,7 @@ class Health:
         )
 
     def status(self) -> Status:
-        """Return the worst status."""
+        """Return the overall status: the worst of its parts."""
         if self._state.is_disk_full:
             return "disk_full"
         if self._state.spool.is_full:
@@ -56,9 +56,9 @@ class Health:
         return "ok"
 
     def report(self) -> dict[str, object]:
-        """Return everything worth knowing; `oldest_age_seconds` is `None` when nothing waits.
+        """Return the /health report; `oldest_age_seconds` is `None` if nothing is queued.
 
-        `store_failure` says why the store has not taken what waits: rights that are missing, a migration, its absence.
+        `store_failure`: why the last export failed, such as missing rights, a missing migration or no connection.
         """
         counts = self._state.counters.snapshot()
         return {

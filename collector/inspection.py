@@ -1,4 +1,4 @@
-"""Inspect a spool and its dead letters beside a running collector."""
+"""Reads a spool and its dead letters while a collector may be running."""
 
 import base64
 import json
@@ -14,12 +14,12 @@ from backends.segment_log.segment_damage import Missing
 from backends.segment_log.segment_reader import SegmentReader
 from collector.spool import SpooledBatch
 
-_LETTER_FILES: Final = ("letters.1.jsonl", "letters.jsonl")  # the older first
+_LETTER_FILES: Final = ("letters.1.jsonl", "letters.jsonl")  # oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One thing that could not be stored. `payload` is what it was, as far as it is kept."""
+    """A dead letter: a record that could not be stored. `payload`: its bytes, possibly truncated."""
 
     at_ns: int
     cause: str
@@ -31,12 +31,12 @@ class Letter:
 
 @dataclass(slots=True)
 class SpoolContents:
-    """What waits for the store. Times are Unix nanoseconds; `None` if nothing waits."""
+    """Summary of the batches queued for the store. Times are Unix nanoseconds; `None` if nothing is queued."""
 
     segments: int = 0
     disk_bytes: int = 0
     waiting_bytes: int = 0
-    waiting_batches: Counter[str] = field(default_factory=Counter)  # by signal; "unreadable" besides
+    waiting_batches: Counter[str] = field(default_factory=Counter)  # by signal, or "unreadable"
     oldest_received_at_ns: int | None = None
     newest_received_at_ns: int | None = None
     damaged_stretches: int = 0
@@ -44,7 +44,7 @@ class SpoolContents:
 
 
 def inspect_spool(directory: Path) -> SpoolContents:
-    """Read a spool. Raises ConfigurationError if it is not there or cannot be read."""
+    """Return a summary of a spool. Raises ConfigurationError if it is missing or cannot be read."""
     reader = SegmentReader(directory)
     decoder = msgspec.msgpack.Decoder(SpooledBatch)
     found = SpoolContents(segments=reader.segments, disk_bytes=reader.disk_bytes)
@@ -64,7 +64,7 @@ def inspect_spool(directory: Path) -> SpoolContents:
 
 
 def read_letters(directory: Path) -> Iterator[Letter]:
-    """Yield the dead letters that are kept, the oldest first. A line that cannot be read has the cause `unreadable`."""
+    """Yield the stored dead letters, oldest first. An unreadable line has the cause `unreadable`."""
     for name in _LETTER_FILES:
         try:
             file = open(directory / name, "rb")
@@ -87,5 +87,5 @@ def _letter(line: bytes) -> Letter:
             int(found["index"]),
             payload,
         )
-    except (ValueError, LookupError, TypeError):  # damaged, or cut short
-        return Letter(0, "unreadable", "this line of the file is damaged or cut short", "", 0, line)
+    except (ValueError, LookupError, TypeError):  # damaged or truncated
+        return Letter(0, "unreadable", "this line of the file is damaged or truncated", "", 0, line)

@@ -15,7 +15,7 @@ _PREFIX = "tollkeeper_collector_"
 
 
 class CollectorMetrics(Collector):
-    """Reads the collector's state when Prometheus asks. A figure that is not known has no sample."""
+    """Reads the collector's state on each scrape. An unknown value has no sample."""
 
     def __init__(self, state: CollectorState) -> None:
         self._state = state
@@ -23,11 +23,11 @@ class CollectorMetrics(Collector):
         self._registry.register(self)
 
     async def page(self, _: Request) -> Response:
-        """Answer GET /metrics in Prometheus' text format."""
+        """Return the response to GET /metrics, in Prometheus' text format."""
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE})
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics at one moment."""
+        """Yield all metrics with their current values."""
         state = self._state
         counts, by_tenant = state.counters.snapshot(), state.counters.by_tenant()
         yield _counter("received_records", "Records acknowledged to their senders.", "signal", counts["received"])

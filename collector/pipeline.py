@@ -1,4 +1,4 @@
-"""The road of a batch: received -> admitted -> spooled, then acknowledged -> processed -> exported -> released."""
+"""The stages of a batch: received, admitted, spooled, acknowledged; then processed, exported, released."""
 
 import hashlib
 import threading
@@ -22,7 +22,7 @@ _TIMED_SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics")
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a sender is told: how many records came, how many will never be stored, and why."""
+    """The answer to a sender: number of records received, number rejected permanently, and the reason."""
 
     records: int
     rejected: int
@@ -30,17 +30,17 @@ class Receipt:
 
 
 class RowStep(Protocol):
-    """One step between spool and store; called by the exporter's thread alone."""
+    """A step between spool and store, called only by the exporter's thread."""
 
     def apply(self, processed: Processed, batch: SpooledBatch) -> None:
-        """Change rows in place. Their number and order stay: a batch is repeated by its rows' places."""
+        """Change rows in place. Must not change their number or order, which identify rows if a batch is repeated."""
 
 
 class Forwards(Protocol):
-    """Keeps batches for another destination than the store."""
+    """Queues batches for a destination other than the store."""
 
     def put(self, batches: Sequence[SpooledBatch]) -> None:
-        """Keep the batches that are meant for it. Never raises."""
+        """Queue the batches that the destination takes. Never raises."""
 
 
 class Pipeline:
@@ -67,11 +67,11 @@ class Pipeline:
         self._one_writer = threading.Lock()
 
     def accept(self, signal: Signal, body: bytes, *, is_json: bool) -> Receipt:
-        """Accept an export request: when this returns, all of it is on disk or was there before. Blocks on the disk.
+        """Write an export request to the spool; when this returns, all of it is on disk. Blocks on the disk.
 
-        A sender's batch id is kept; what has none is given one here, so that it too is exported exactly once. Raises
-        InvalidRequest, LimitExceeded (spool full, a tenant's quota) or Unavailable (disk failing); then nothing was
-        kept. Records that cannot be read are left out and told, the others taken.
+        A sender's batch id is used; a batch without one gets an id here, so that it is exported exactly once too.
+        Unreadable records are dropped and reported to the sender. Raises InvalidRequest, LimitExceeded (spool full, a
+        tenant's quota) or Unavailable (disk failure); nothing was stored then.
         """
         arrival = self._read(signal, body, is_json)
         if arrival.records == 0:
@@ -81,26 +81,26 @@ class Pipeline:
         self.keep(signal, arrival.message, arrival.body)
         self._counters.received(signal, arrival.records)
         for cause, records in arrival.rejected.items():
-            if cause == UNREADABLE:  # a step counts its own, by tenant
+            if cause == UNREADABLE:  # steps count their rejected records themselves, by tenant
                 self._counters.rejected(cause, records)
-        # A step may have refused what could not be read either; no more is rejected than came.
+        # A step may have refused records that were unreadable too; never report more than were sent.
         rejected = min(arrival.rejected.total(), arrival.records)
         return Receipt(arrival.records, rejected, "; ".join(arrival.reasons))
 
     def keep(self, signal: Signal, message: Any, body: bytes | None = None) -> None:
-        """Put a request on disk. `body` is it as bytes, where it is known. Raises as `accept` does."""
+        """Write a request to the spool. `body`: its serialised form, if known. Raises as `accept` does."""
         processor = self.processors[signal]
         parts = processor.split(message, message.SerializeToString() if body is None else body)
         now = self._clock_ns()
         batches = [self._batch(own, signal, now, part) for own, part in parts]
         with self._one_writer:
-            for destination in self._forwards:  # before: what is acknowledged is kept for all of them
+            for destination in self._forwards:  # before the acknowledgement, which covers all destinations
                 destination.put(batches)
             fresh = self._spool.put(batches)
         self._counters.noticed("duplicate_batches", len(batches) - fresh)
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Create rows of a spooled batch."""
+        """Return the rows of a spooled batch."""
         processed = self.processors[batch.signal].process(batch)
         for step in self._row_steps:
             step.apply(processed, batch)
@@ -127,9 +127,9 @@ class Pipeline:
         return arrival
 
     def _batch(self, own: str, signal: Signal, now_ns: int, payload: bytes) -> SpooledBatch:
-        """Name a batch. A foreign sender's retry is known by its bytes: spans and points carry their times.
+        """Return the batch with an id. Without a sender's id it is a hash of the bytes, which recognises a retry.
 
-        Log lines need not have one, and two that say the same are two.
+        Logs get a random id: log lines may have no time, and two equal lines are two records.
         """
         if not own and signal in _TIMED_SIGNALS:
             own = hashlib.blake2b(payload, digest_size=_DIGEST_BYTES).hexdigest()

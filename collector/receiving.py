@@ -1,4 +1,4 @@
-"""The ways in, wired: receivers, the steps before the spool, and the pipeline they lead to."""
+"""Builds receivers, the steps before the spool, and the pipeline behind them."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ from collector.spool import Signal, Spool
 
 
 def make_processors() -> dict[Signal, SignalProcessor[Any]]:
-    """Return what reads each signal's requests."""
+    """Return the processor of each signal."""
     return {"logs": LogsProcessor(), "traces": SpansProcessor(), "metrics": MetricsProcessor()}
 
 
@@ -41,7 +41,7 @@ def make_pipeline(
     arrival_steps: Sequence[ArrivalStep] = (),
     forwards: Sequence[Forwards] = (),
 ) -> Pipeline:
-    """Wire what makes rows of batches, behind the steps that batches pass before they are in the spool."""
+    """Return the pipeline: the steps before the spool, and the processors and steps after it."""
     rows = (
         Redaction(settings.redacted),
         CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
@@ -50,7 +50,7 @@ def make_pipeline(
 
 
 class Receiving:
-    """Everything before the spool. Raises ConfigurationError if the gRPC port is unusable."""
+    """All receivers, and the pipeline that they use. Raises ConfigurationError if the gRPC port is unusable."""
 
     def __init__(
         self, settings: CollectorSettings, spool: Spool, counters: Counters, forwards: Sequence[Forwards] = ()
@@ -95,21 +95,21 @@ class Receiving:
 
     @property
     def grpc_port(self) -> int:
-        """The port that was bound for gRPC."""
+        """Return the port that gRPC listens on."""
         return self._grpc.port
 
     def http_app(self) -> Starlette:
-        """Build the application of the HTTP port."""
+        """Return the ASGI application of the OTLP/HTTP port."""
         return self._http.app()
 
     def start(self) -> None:
-        """Start to receive by gRPC, to scrape and to sample; HTTP is served by who asked for its application."""
+        """Start gRPC, scraping and sampling. The caller serves the HTTP application."""
         self._sampler.start()
         self._grpc.start()
         self._prometheus.start()
 
     def stop(self) -> None:
-        """Accept nothing more, finish what is in progress, and put what is held on disk. Blocks for some seconds."""
+        """Refuse new data, finish requests in progress, and write held spans to the spool. Blocks for some seconds."""
         self._prometheus.stop()
         self._grpc.stop()
         self._executor.shutdown()

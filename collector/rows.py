@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from contracts.recording.names import Table
 
-SUSPECT: Final = "suspect"  # among what is noticed of a row: one of its attributes may hold a secret
+SUSPECT: Final = "suspect"  # a notice of a row: one of its attributes may contain a secret
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRecord:
-    """One record of a batch that cannot become a row: its place, why, and its bytes."""
+    """A record that cannot be converted to a row: its index in the batch, the reason, and its bytes."""
 
     index: int
     cause: str
@@ -21,7 +21,7 @@ class BrokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows for one table, in the order they came."""
+    """Rows of one table, in order of arrival."""
 
     table: Table[Any]
     rows: list[Any]
@@ -29,9 +29,9 @@ class TableRows:
 
 @dataclass(slots=True)
 class Processed:
-    """The outcome for one batch: the same batch gives the same outcome, whenever it is processed.
+    """The rows and broken records of one batch. Deterministic: the same batch always gives the same result.
 
-    `noticed` counts what was put right on the way, by name. `is_suspect`: a secret may stand in some attribute.
+    `noticed` counts corrections by name. `is_suspect`: an attribute may contain a secret.
     """
 
     tables: dict[str, TableRows] = field(default_factory=dict)
@@ -40,14 +40,14 @@ class Processed:
     is_suspect: bool = False
 
     def add(self, table: Table[Any], row: Any) -> None:
-        """Put one row to its table's."""
+        """Add a row to its table."""
         rows = self.tables.get(table.name)
         if rows is None:
             rows = self.tables[table.name] = TableRows(table, [])
         rows.rows.append(row)
 
     def notice(self, names: Iterable[str]) -> None:
-        """Count what was put right in one row."""
+        """Count the corrections of one row, by name."""
         for name in names:
             if name == SUSPECT:
                 self.is_suspect = True

@@ -1,4 +1,4 @@
-"""Two HTTP servers in one event loop, stopped by one signal."""
+"""Runs two HTTP servers in one event loop until a signal."""
 
 import asyncio
 import errno
@@ -16,12 +16,12 @@ from backends.web.server import ServerWithoutSignals
 from contracts.errors import ConfigurationError
 
 _BACKLOG = 2048
-_FINISH_SECONDS = 2  # for requests in progress when the process is told to stop
+_FINISH_SECONDS = 2  # time for requests in progress at shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket and the application behind it."""
+    """A bound socket and its ASGI application."""
 
     bound: socket.socket
     app: Starlette
@@ -35,7 +35,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-        bound.listen(_BACKLOG)  # now, not when serving: two starting at once could both bind, but not both listen
+        bound.listen(_BACKLOG)  # listen now: two processes that start at once could both bind, but not both listen
     except OSError as error:
         bound.close()
         reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
@@ -46,7 +46,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
 
 async def serve_until_signal(listeners: Sequence[Listener]) -> None:
-    """Serve all applications until SIGTERM or SIGINT, then finish what is in progress, for at most two seconds."""
+    """Serve all applications until SIGTERM or SIGINT, then finish requests in progress for at most two seconds."""
     servers = [ServerWithoutSignals(_config(listener)) for listener in listeners]
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""The spool: received batches on disk, acknowledged once written, kept until the store has them."""
+"""The spool: received batches on disk. They are acknowledged when written, and removed when the store has them."""
 
 import logging
 import threading
@@ -19,14 +19,14 @@ _log = logging.getLogger(__name__)
 
 Signal = Literal["logs", "traces", "metrics"]
 _RETRY_SECONDS: Final = 5.0
-_REFUSAL_SECONDS: Final = 10.0  # for which a refusal of the disk counts; senders try again before
+_REFUSAL_SECONDS: Final = 10.0  # for so long after a write failed, the disk counts as full; senders retry sooner
 MAX_READ_ENTRIES: Final = 256
 
 
 class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
     """One batch as received: `payload` is a serialised OTLP export request of its signal.
 
-    `is_named`: its sender gave it its id, and may send it to another collector under the same.
+    `is_named`: its sender gave the id, and may send the batch to another collector with the same id.
     """
 
     batch_id: str
@@ -38,9 +38,9 @@ class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
 
 @dataclass(frozen=True, slots=True)
 class SpoolEntry:
-    """A batch and the place after it, to release once it is stored; `size` is what it takes in the spool, in bytes.
+    """A batch and the spool position after it, up to which to release; `size` is its length in the spool in bytes.
 
-    `batch` is `None` if it is unreadable, and then its bytes are `unread`: a batch's own are not kept beside it.
+    `batch` is `None` if it is unreadable; only then `unread` has its bytes.
     """
 
     end: Position
@@ -50,15 +50,15 @@ class SpoolEntry:
 
     @property
     def raw(self) -> bytes:
-        """Its bytes, as they are in the spool."""
+        """Return its bytes as stored in the spool."""
         return self.unread if self.batch is None else msgspec.msgpack.encode(self.batch)
 
 
 class Spool:
     """A segment log of batches, and the ids of recent ones so that a sender's retry is not stored twice.
 
-    The index holds the last `recent_ids` ids; at start it is read back from the segments still there.
-    `put` belongs to one thread, `read` and `release` to another.
+    The index has the last `recent_ids` ids; at start it is built from the existing segments. `put` must be called by
+    one thread, `read` and `release` by another.
     """
 
     def __init__(self, log: SegmentLog, *, recent_ids: int = 100_000) -> None:
@@ -67,16 +67,17 @@ class Spool:
         self._decoder = msgspec.msgpack.Decoder(SpooledBatch)
         self._recent: OrderedDict[str, None] = OrderedDict()
         self._recent_ids = recent_ids
-        self._disk_refused_at: float | None = None  # monotonic, of the last append, if the disk had no room for it
+        # Monotonic time of the last append, if the disk was full
+        self._disk_refused_at: float | None = None
         self.arrived = threading.Event()  # set by `put`, cleared by the reader
         for entry in self._scan(log.start):
             if entry.batch is not None:
                 self._remember(entry.batch.batch_id)
 
     def put(self, batches: Sequence[SpooledBatch]) -> int:
-        """Write the batches whose ids are new and tell how many; when this returns they survive a crash.
+        """Write the batches whose ids are new and return their number; when this returns they survive a crash.
 
-        Raises LimitExceeded (429, code spool_full) at the bound and Unavailable when the disk fails.
+        Raises LimitExceeded (429, code spool_full) at the size limit, Unavailable if the disk fails.
         """
         fresh = {batch.batch_id: batch for batch in batches if bounded_id(batch.batch_id) not in self._recent}
         if not fresh:
@@ -109,57 +110,57 @@ class Spool:
         return len(fresh)
 
     def read(self, after: Position, *, max_bytes: int, until: Position | None = None) -> list[SpoolEntry]:
-        """Read up to 256 batches in the order they came, none beyond `until`; at least one where there is one."""
+        """Read up to 256 batches in order, within `max_bytes` but at least one if there is any, up to `until`."""
         entries = self._log.read(after, max_entries=MAX_READ_ENTRIES, max_bytes=max_bytes, until=until)
         return [self._decoded(entry) for entry in entries]
 
     def release(self, upto: Position) -> None:
-        """Release the batches before `upto`: the store has them."""
+        """Release the batches before `upto`, after the store has them."""
         self._log.release(upto)
 
     @property
     def cursor(self) -> Position:
-        """Where the batches begin that the store does not have."""
+        """Return the position of the first batch that the store does not have."""
         return self._log.cursor
 
     @property
     def end(self) -> Position:
-        """The place after the last batch."""
+        """Return the position after the last batch."""
         return self._log.end
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes waiting for the store."""
+        """Return the number of bytes that the store does not have."""
         return self._log.pending_bytes
 
     @property
     def max_bytes(self) -> int:
-        """The bound on `pending_bytes`."""
+        """Return the limit of `pending_bytes`."""
         return self._log.max_bytes
 
     @property
     def is_full(self) -> bool:
-        """Return whether nothing more is taken until the store has some of it."""
+        """Return whether the spool is at its limit and refuses batches."""
         return self._log.is_full
 
     @property
     def is_disk_full(self) -> bool:
-        """Return whether the disk has refused a batch within the last seconds, and taken none since."""
+        """Return whether the last write failed within the last seconds because the disk was full."""
         at = self._disk_refused_at
         return at is not None and time.monotonic() - at < _REFUSAL_SECONDS
 
     @property
     def corrupt_entries(self) -> int:
-        """Stretches that could not be read since this process began."""
+        """Return the number of unreadable sections found since this process started."""
         return self._log.corrupt_entries
 
     @property
     def missing(self) -> Missing:
-        """What damage on disk has taken of batches that the store does not have, until `damaged/` is removed."""
+        """Return the batches lost to disk damage before they were stored; reset when `damaged/` is removed."""
         return self._log.missing
 
     def oldest_received_at_ns(self) -> int | None:
-        """When the oldest waiting batch came; `None` when nothing waits."""
+        """Return when the oldest queued batch was received (Unix ns); `None` if nothing is queued."""
         for entry in self.read(self.cursor, max_bytes=1)[:1]:
             return entry.batch.received_at_ns if entry.batch else None
         return None
@@ -188,7 +189,7 @@ class Spool:
 
 
 def received_at_ns(payload: bytes) -> int | None:
-    """Return when the batch of a spool entry was received; `None` if it is unreadable."""
+    """Return when the batch of a spool entry was received (Unix ns); `None` if it is unreadable."""
     try:
         return msgspec.msgpack.decode(payload, type=SpooledBatch).received_at_ns
     except msgspec.MsgspecError:

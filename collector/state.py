@@ -1,4 +1,4 @@
-"""The parts of a collector that its health and its metrics tell of."""
+"""The state of a collector that its health page and metrics show."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ from collector.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class CollectorState:
-    """What waits, what was lost, and how the way to the store is."""
+    """Spool, forwarders, dead letters, losses, and the connection to the store."""
 
     spool: Spool
     exporter: ClickHouseExporter
     dead_letters: DeadLetters
     counters: Counters
-    missing: tuple[dict[str, object], ...] = ()  # what was gone at the start
+    missing: tuple[dict[str, object], ...] = ()  # data that was missing at the start
     disks: Sequence[WatchedDisk] = ()
     forwarders: Sequence[Forwarder] = ()
     clock_ns: Callable[[], int] = time.time_ns
 
     @property
     def is_disk_full(self) -> bool:
-        """Return whether the spool's disk has no room for what may come."""
+        """Return whether the spool's disk has too little free space."""
         return self.spool.is_disk_full or any(disk.state == "full" for disk in self.disks)
 
     def queue_age_seconds(self) -> float | None:

@@ -1,1 +1,1 @@
-"""Ways out."""
+"""Exporters: from the spool to the store."""

@@ -7,7 +7,7 @@ MOST_SECONDS = 5.0
 
 
 class Backoff:
-    """Doubles from 0.1 to 5 seconds; each wait is drawn from the upper half, so that collectors do not march."""
+    """Exponential backoff from 0.1 to 5 seconds with jitter: each delay is random in the upper half of the interval."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -19,5 +19,5 @@ class Backoff:
         return longest * self._source.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Start again from the shortest wait: a try has succeeded."""
+        """Reset to the shortest delay, after a successful attempt."""
         self._seconds = FIRST_SECONDS

@@ -1,4 +1,4 @@
-"""From the spool to the store, in order, each batch exactly once, several to an insert."""
+"""Exports batches from the spool to ClickHouse: in order, each exactly once, several per insert."""
 
 import logging
 import random
@@ -30,38 +30,38 @@ EXPORT_FAILED: Final = "export_failed"
 COMPARED: Final = "rows_stored_before"
 PAST_RETENTION: Final = "rows_past_retention"
 _UNREADABLE: Final = "the spool entry is of an unknown kind or version"
-_IDLE_SECONDS: Final = 5.0  # between two looks at a store that answers and that nothing waits for
-_AWAY_SECONDS: Final = 1.0  # and at one that does not answer
+_IDLE_SECONDS: Final = 5.0  # between two pings of an available store while nothing is queued
+_AWAY_SECONDS: Final = 1.0  # between two pings of an unavailable store
 _DISK_RETRY_SECONDS: Final = 1.0
 _MAX_FAILURES: Final = 5
-# An insert costs the store as much for one row as for thousands, so what trickles in is gathered for a moment.
+# An insert costs the store as much for one row as for thousands, so small batches are collected for a moment.
 _GATHER_SECONDS: Final = 0.25
 _ENOUGH_BYTES: Final = 1 << 20
 
 
 class Turns(Protocol):
-    """Who may write to the store: this exporter, or a command that needs a moment without a batch in doubt."""
+    """A lock on writing to the store, shared with commands that need a moment without an insert in progress."""
 
     def turn(self) -> AbstractContextManager[Callable[[], None]]:
-        """Hold the right to one insert; what it gives is called when that is settled."""
+        """Hold the lock for one insert; the yielded function is to be called when the insert's outcome is known."""
 
 
 class NoTurns:
-    """Turns if nobody else writes."""
+    """A lock that is always free, for a collector that is the only writer."""
 
     @contextmanager
     def turn(self) -> Iterator[Callable[[], None]]:
-        """Provide the right at once."""
+        """Yield immediately."""
         yield lambda: None
 
 
 class ClickHouseExporter:
-    """Reads the spool in a thread of its own and inserts what waits, one insert per table.
+    """Inserts spooled batches into ClickHouse, in its own thread, with one insert per table.
 
-    A store that does not answer, or has not been migrated yet, is tried again for ever; data it will never take
-    goes to the dead letters. A batch is released only when all of it is in one of the two places. What is inserted
-    together, and under which token, is written down first: an insert whose release was lost in a crash is repeated
-    as it was, and stored once.
+    Retries forever if the store does not answer or has not been migrated yet; rows that it permanently refuses go to
+    the dead letters. A batch is released from the spool only when all its rows are in one of the two. The plan of an
+    insert (its batches and deduplication token) is saved first, so that after a crash the same insert is repeated and
+    stored once.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class ClickHouseExporter:
         self._deadline = 0.0
         self._gather_until = 0.0
         self._store_reachable: bool | None = None
-        self.failure_code = ""  # of that error
-        self.failure = ""  # why the last try failed, as its error says it; empty after one that did not
-        self.lag_seconds: float | None = None  # from receipt to store, of the last insert's oldest batch
+        self.failure_code = ""  # consecutive failures with that error
+        self.failure = ""  # error message of the last attempt; empty if it succeeded
+        self.lag_seconds: float | None = None  # from receipt to insert, for the oldest batch of the last insert
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
 
     @property
     def store_reachable(self) -> bool | None:
-        """Return whether the last try reached the store; `None` before the first."""
+        """Return whether the last attempt reached the store; `None` before the first."""
         return self._store_reachable
 
     def start(self) -> None:
-        """Start exporting."""
+        """Start the export thread."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Export what can be exported in the time given, then end. Tells whether the thread has ended."""
+        """Export for at most `timeout_seconds`, then stop. Return whether the thread has ended."""
         self._deadline = time.monotonic() + timeout_seconds
         self._stopping.set()
         self._spool.arrived.set()
@@ -113,9 +113,9 @@ class ClickHouseExporter:
         return not self._thread.is_alive()
 
     def settle(self, timeout_seconds: float) -> bool:
-        """Finish the insert that a collector before this one may have left half-way, in this thread and alone.
+        """Complete the insert that an earlier collector may have left unfinished, in the calling thread.
 
-        Returns whether none is left. Not to be used after `start`.
+        Returns whether no unfinished insert is left. Must not be called after `start`.
         """
         timer = threading.Timer(timeout_seconds, self._stopping.set)
         timer.daemon = True
@@ -127,7 +127,7 @@ class ClickHouseExporter:
         if self._planner.is_in_doubt():
             return False
         with self._turns.turn() as settle:
-            settle()  # of a collector that ended after its release
+            settle()  # left by a collector that ended after releasing its batches
         return True
 
     def _run(self) -> None:
@@ -147,7 +147,7 @@ class ClickHouseExporter:
         return self._stopping.is_set() and time.monotonic() >= self._deadline
 
     def _gather(self) -> None:
-        """Wait a moment for more, where little waits and the last insert was a moment ago."""
+        """Wait briefly for more batches if few are queued and the last insert was recent."""
         while (
             (left := self._gather_until - time.monotonic()) > 0
             and self._spool.pending_bytes < _ENOUGH_BYTES
@@ -157,7 +157,7 @@ class ClickHouseExporter:
             self._spool.arrived.wait(left)
 
     def _insert_next(self) -> bool:
-        """Record what waits to the store and release it; False when the collector was told to stop before."""
+        """Insert the next queued batches and release them; return False if the exporter was stopped before."""
         began = time.monotonic()
         is_done = False
         prepared = self._ahead.take(self._spool.cursor)
@@ -171,7 +171,7 @@ class ClickHouseExporter:
         except ConfigurationError as error:
             _log.error("export waits code=%s reason=%s", error.error_code, error.message)
             self._stopping.wait(_DISK_RETRY_SECONDS)
-        except OSError as error:  # the turn's own files: a full disk must not end this thread
+        except OSError as error:  # from the lock's files: a full disk must not end this thread
             self._wait_for_disk(error)
         finally:
             if not (is_done and self._spool.pending_bytes):
@@ -181,9 +181,9 @@ class ClickHouseExporter:
         return is_done or not self._stopping.is_set()
 
     def _export_surely(self, prepared: PreparedInsert | None) -> PlannedInsert | None:
-        """Export what is next, trying again until it is done.
+        """Insert the next batches, with retries until it succeeds.
 
-        Gives `None` when the collector is told to stop meanwhile, or where nothing waits after all.
+        Returns `None` if the exporter was stopped, or if nothing is queued.
         """
         failures = 0
         planned: PlannedInsert | None = None
@@ -209,7 +209,7 @@ class ClickHouseExporter:
                 _log.warning("export waits code=%s reason=%s", error.error_code, error.message)
             except OSError as error:
                 self._wait_for_disk(error)
-            except Exception as error:  # the thread's edge: what we cannot handle must not end all exporting
+            except Exception as error:  # top of the thread: an unexpected error must not end exporting
                 failures += 1
                 _log.error("export failed failures=%d error=%s", failures, type(error).__name__)
                 if failures >= _MAX_FAILURES and planned is not None:
@@ -224,16 +224,16 @@ class ClickHouseExporter:
                 return None
 
     def _release_surely(self, planned: PlannedInsert) -> bool:
-        """Release what was exported, trying again while the spool's disk fails; False when told to stop meanwhile."""
+        """Release the inserted batches, with retries while the spool's disk fails; return False if stopped."""
         while True:
             try:
                 self._spool.release(planned.end)
                 return True
             except OSError as error:
-                # Not raised: it would end this thread, and with it all exporting, for a disk that is full for a while.
+                # Not raised: a temporarily full disk would end this thread, and with it all exporting.
                 self._wait_for_disk(error)
                 if self._stopping.is_set():
-                    return False  # exported again at the next start, and known by its token
+                    return False  # inserted again at the next start, and deduplicated by its token
 
     def _wait_for_disk(self, error: OSError) -> None:
         self._counters.noticed("spool_failures")
@@ -241,15 +241,15 @@ class ClickHouseExporter:
         self._stopping.wait(_DISK_RETRY_SECONDS)
 
     def _prepared(self, planned: PlannedInsert) -> PreparedInsert | None:
-        """Prepare a plan's batches; `None` if that fails, and each is to be looked at."""
+        """Convert a plan's batches to columns together; `None` if that fails and they must be converted one by one."""
         try:
             return self._ahead.prepare(planned.entries)
-        except Exception as error:  # what it is, and of which batch, comes out where they are taken one by one
+        except Exception as error:  # the error and its batch are found when they are converted one by one
             _log.warning("batches cannot be prepared together error=%s", type(error).__name__)
             return None
 
     def _store_for(self, planned: PlannedInsert) -> RowStore:
-        """Return where a repeated insert goes: past what is stored of it, once its token may be forgotten."""
+        """Return the store; for a repeated insert whose token may be forgotten, one that skips rows already stored."""
         forgetful = self._planner.forgetful_tables()
         if not forgetful:
             return self._store
@@ -261,7 +261,7 @@ class ClickHouseExporter:
         self, planned: PlannedInsert, prepared: PreparedInsert | None, store: RowStore, *, is_last_try: bool
     ) -> None:
         if prepared is None or not self._insert_whole(planned, prepared, store):
-            self._ahead.drop()  # only one thread may process
+            self._ahead.drop()  # only one thread may process batches
             self._insert_by_rows(planned, store, is_last_try=is_last_try)
         if isinstance(store, UnstoredRows):
             self._counters.noticed(COMPARED, store.left_out)
@@ -275,7 +275,7 @@ class ClickHouseExporter:
                 )
 
     def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert, store: RowStore) -> bool:
-        """Insert what is prepared; False if the store, or a column, refuses some of it."""
+        """Insert the prepared columns; return False if the store refuses rows or a value does not fit its column."""
         inserted: dict[str, int] = {}
         try:
             for table, data in prepared.tables():
@@ -292,7 +292,7 @@ class ClickHouseExporter:
         return True
 
     def _insert_by_rows(self, planned: PlannedInsert, store: RowStore, *, is_last_try: bool) -> None:
-        """Insert batches whose rows are not all to be had; under the same token, so that nothing is stored twice."""
+        """Process batches one by one and insert their rows by bisection, with the same token, to find bad rows."""
         merged = MergedBatches()
         lost: list[tuple[SpoolEntry, str, str]] = []
         for entry in planned.entries:
@@ -301,9 +301,9 @@ class ClickHouseExporter:
                 continue
             try:
                 processed = self._process(entry.batch)
-            except TollkeeperError as error:  # its bytes are no request: they will not be at a later try
+            except TollkeeperError as error:  # its bytes are not a valid request, and never will be
                 lost.append((entry, UNREADABLE_BATCH, error.message))
-            except Exception as error:  # one batch that we cannot handle must not take its neighbours along
+            except Exception as error:  # a batch that causes an unexpected error must not block the others
                 if not is_last_try:
                     raise
                 lost.append((entry, EXPORT_FAILED, f"{type(error).__name__} {_MAX_FAILURES} times"))
@@ -322,7 +322,7 @@ class ClickHouseExporter:
             self._bury(entry, cause, reason)
 
     def _account(self, token: str, stored: Mapping[str, int], found: MergedBatches | PreparedInsert) -> None:
-        """Count, and write dead letters: after the inserts, because those may have to be repeated."""
+        """Update the counters and write dead letters; after the inserts, because these may be repeated."""
         if found.broken:
             _log.error(
                 "records cannot be read token=%s broken=%d first=%s",

@@ -1,4 +1,4 @@
-"""Plan which batches are inserted together; stored before the first attempt, identical after a crash."""
+"""The plan of one insert: its batches and token. Saved before the first attempt, and reused after a crash."""
 
 import logging
 from pathlib import Path
@@ -12,9 +12,9 @@ _log = logging.getLogger(__name__)
 
 
 class InsertPlan(msgspec.Struct, frozen=True, array_like=True):
-    """From the spool's cursor to `end` under one token, but for the entries that end at `left_out`.
+    """Insert the entries from the spool's cursor to `end` under one token, except those that end at `left_out`.
 
-    Those belong to another collector. `first_received_at_ns` is the first readable batch's, and 0 without one.
+    The excluded entries belong to another collector. `first_received_at_ns` is that of the first readable batch, or 0.
     """
 
     token: str
@@ -24,16 +24,17 @@ class InsertPlan(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def end_at(self) -> Position:
-        """The place after the last of its batches."""
+        """Return the spool position after its last batch."""
         return Position(*self.end)
 
 
 class PlanFile:
-    """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
+    """The file of the current plan. It has a fixed size and is overwritten in place, so a full disk does not stop
+    exports.
 
-    `is_synced`: it survives a power cut too, as the spool does that it is of. Without it the batches would be planned
-    again after one, and stored a second time under another token. Raises ConfigurationError if the file cannot be made,
-    and OSError if it cannot be written.
+    `is_synced`: write with fsync, needed if the spool survives power cuts. Otherwise batches could be planned again
+    after a power cut, and stored twice under another token. Raises ConfigurationError if the file cannot be created,
+    OSError if it cannot be written.
     """
 
     def __init__(self, path: Path, *, is_synced: bool = False) -> None:
@@ -42,15 +43,15 @@ class PlanFile:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no plan was ever written."""
+        """Return whether no plan was ever saved."""
         return self._file.value is None
 
     def save(self, plan: InsertPlan) -> None:
-        """Write the plan down."""
+        """Save the plan."""
         self._file.write(msgspec.msgpack.encode(plan), sync=self._is_synced)
 
     def load(self, cursor: Position, end: Position) -> InsertPlan | None:
-        """Return the plan that a crash or a stop left unfinished; `cursor` and `end` are the spool's."""
+        """Return the unfinished plan that a crash or stop left, or `None`; `cursor` and `end` are the spool's."""
         saved = self._file.value
         if saved is None:
             return None

@@ -1,4 +1,4 @@
-"""Batches' rows into one table: by one insert where the store takes them all, by halves if it does not."""
+"""Inserts rows into one table: in one insert, or by bisection if the store refuses some rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from contracts.recording.names import Table
 
 ArrowBuilder = Callable[[Table[Any], Sequence[Any]], pyarrow.Table]
 
-FORBIDDEN: Final = "store_forbidden"  # refused because of who we are, not of what the rows are
+FORBIDDEN: Final = "store_forbidden"  # refused because of credentials, not because of the rows
 
 
 class RowStore(Protocol):
-    """The part of the store's client that an exporter needs."""
+    """The methods of the store's client that an exporter needs."""
 
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
-        """Insert rows once per token. Raises StoreUnavailable (try again) or StoreRefused (never will)."""
+        """Insert rows once per token. Raises StoreUnavailable (retry) or StoreRefused (permanent)."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         """Return a query's rows. Raises StoreUnavailable, ConfigurationError or StoreRefused."""
@@ -30,7 +30,7 @@ class RowStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that will never be stored, by its place among the rows that were to be inserted."""
+    """A row that the store refuses, by its index among the inserted rows."""
 
     table: str
     index: int
@@ -39,11 +39,11 @@ class RejectedRow:
 
 
 def insert_rows(store: RowStore, build: ArrowBuilder, rows: TableRows, token: str) -> Iterator[RejectedRow]:
-    """Insert rows, giving those the store will never take.
+    """Insert rows, and yield those that the store refuses permanently.
 
-    The halves and their tokens follow from the rows alone, so a repetition after a crash inserts nothing twice.
-    Raises StoreUnavailable, or what else is no fault of the rows (credentials, a missing table), with part of the
-    rows perhaps stored: repeat the whole.
+    The halves of the bisection and their tokens depend only on the rows, so a repetition after a crash stores nothing
+    twice. Raises StoreUnavailable, and errors that are not caused by the rows (credentials, a missing table); part of
+    the rows may be stored then, so repeat the whole insert.
     """
     yield from _insert(store, build, rows, token, 0, len(rows.rows))
 

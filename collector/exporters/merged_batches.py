@@ -1,4 +1,4 @@
-"""Several batches' rows, put together by table; each row still knows its batch, should the store refuse it."""
+"""Rows of several batches, merged by table; the batch of each row can be looked up if the store refuses it."""
 
 from bisect import bisect_right
 from typing import Any
@@ -8,13 +8,15 @@ from contracts.recording.names import Table
 
 
 class MergedBatches:
-    """What processing made of batches, in the order they were added; the same batches give the same rows."""
+    """The processed rows of several batches, in the order added; the same batches give the same rows."""
 
     def __init__(self) -> None:
         self.tables: dict[str, TableRows] = {}
         self.broken: list[tuple[str, BrokenRecord]] = []  # with their batch's id
         self.noticed: dict[str, int] = {}
-        self._origins: dict[str, tuple[list[int], list[str]]] = {}  # where each batch's rows begin, and its id
+        self._origins: dict[
+            str, tuple[list[int], list[str]]
+        ] = {}  # index of each batch's first row, and the batch's id
 
     def add(self, batch_id: str, processed: Processed) -> None:
         """Add one batch's rows."""
@@ -29,7 +31,7 @@ class MergedBatches:
             self.noticed[name] = self.noticed.get(name, 0) + times
 
     def origin(self, table: str, index: int) -> tuple[str, int]:
-        """Return a row's batch id, and its place among that batch's rows of the table."""
+        """Return a row's batch id, and its index among that batch's rows of the table."""
         starts, ids = self._origins[table]
         found = bisect_right(starts, index) - 1
         return ids[found], index - starts[found]

@@ -1,4 +1,4 @@
-"""Forms inserts: takes the waiting batches that are this collector's to store, and writes down which they are."""
+"""Plans inserts: selects the queued batches that this collector has to store, and saves the selection."""
 
 import hashlib
 import logging
@@ -19,15 +19,15 @@ _log = logging.getLogger(__name__)
 
 ANOTHERS: Final = "batches_of_another_collector"
 _ALL_BYTES: Final = 1 << 62
-_MAX_TOKEN_CHARACTERS: Final = 200  # of a sender's own id; the plan must fit in its file
+_MAX_TOKEN_CHARACTERS: Final = 200  # maximum length of a sender's batch id as token; the plan must fit in its file
 _ASK_AGAIN_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedInsert:
-    """Entries that go to the store under one token, and the place to release them to.
+    """Spool entries to insert under one token, and the position up to which to release them.
 
-    `is_new`: nobody has tried it yet.
+    `is_new`: this is the first attempt.
     """
 
     token: str
@@ -37,10 +37,10 @@ class PlannedInsert:
 
 
 class InsertPlanner:
-    """Plans one insert after the other; what was planned and not released is planned the same again.
+    """Plans one insert at a time. A plan that was not released is returned again unchanged.
 
-    Several batches go together where the store can tell whose each is (see `BatchClaims`), else each goes alone under
-    its own id. So does the very first: a version that merged nothing may have left it half-way.
+    Several batches are merged if the store supports claims (see `BatchClaims`); otherwise each batch is inserted alone
+    under its own id. The first insert is never merged: an older version without merging may have left it unfinished.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class InsertPlanner:
         window: TokenWindow | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without a `window` the store is taken to know every token for ever."""
+        """Without a `window` the store is assumed to remember every token."""
         self._spool = spool
         self._file = file
         self._claims = claims
@@ -64,30 +64,30 @@ class InsertPlanner:
 
     @property
     def merges(self) -> bool:
-        """Return whether several batches went together, as far as the store was asked."""
+        """Return whether batches are merged; False until the store was asked."""
         return self._merges
 
     def is_in_doubt(self) -> bool:
-        """Whether an insert was begun and not released, as far as the disk says: the store may have it or not."""
+        """Return whether an insert was started and not released, so that the store may have it or not."""
         cursor, end = self._spool.cursor, self._spool.end
         return self._file.load(cursor, end) is not None or (self._file.is_empty and cursor < end)
 
     def next(self, ready: Sequence[SpoolEntry] = ()) -> PlannedInsert | None:
-        """Return the next insert; `None` if nothing waits.
+        """Return the next insert; `None` if nothing is queued.
 
-        `ready` are the entries that follow the spool's cursor, where someone has read them already. Raises what the
-        store's client does, and OSError where the spool's disk fails.
+        `ready`: the entries after the spool's cursor, if they were read already. Raises the errors of the store's
+        client, and OSError if the spool's disk fails.
         """
         cursor, end = self._spool.cursor, self._spool.end
         plan = self._file.load(cursor, end)
         if plan is not None:
             entries = self._spool.read(cursor, max_bytes=_ALL_BYTES, until=plan.end_at)
             is_same = _first_received_at_ns(entries) in (0, plan.first_received_at_ns)
-            if is_same or self._spool.missing.is_any:  # its first batch may be one that damage took
+            if is_same or self._spool.missing.is_any:  # its first batch may have been lost to disk damage
                 return _planned(plan, entries, is_new=False)
             _log.error("the insert plan is of another spool and was replaced")
         entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)
-        if not entries:  # nothing, or nothing that can be read
+        if not entries:  # nothing queued, or nothing readable
             return PlannedInsert("", [], end) if cursor < end else None
         if self._window is not None and self._may_merge():
             self._window.mark()
@@ -97,14 +97,14 @@ class InsertPlanner:
         return _planned(plan, [entry for entry in entries if entry.end <= plan.end_at], is_new=True)
 
     def forgetful_tables(self) -> frozenset[str]:
-        """Return the tables that may have forgotten the token of what was planned last. Raises as `next` does.
+        """Return the tables that may have forgotten the last plan's token. Raises as `next` does.
 
-        None if claims have no order: that is a cluster, whose tables' parts tell nothing of its windows.
+        Empty for a cluster (claims without order): there, tables' parts do not show how far the windows have moved.
         """
         return self._window.passed() if self._window is not None and self._may_merge() else frozenset()
 
     def forget_store(self) -> None:
-        """Ask the store again what it can: it failed, and may be another when it is back."""
+        """Clear what is known about the store's capabilities: after a failure another store may answer."""
         self._ask_at = 0.0
 
     def _new_plan(self, entries: list[SpoolEntry]) -> InsertPlan:

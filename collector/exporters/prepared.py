@@ -1,4 +1,4 @@
-"""Batches made ready for their insert: rows as columns, while the store is still busy with the insert before."""
+"""Converts batches to columns ahead of their insert, while the store is busy with the previous one."""
 
 import logging
 import threading
@@ -19,16 +19,16 @@ _log = logging.getLogger(__name__)
 Process = Callable[[SpooledBatch], Processed]
 
 INSERT_BYTES: Final = 16 << 20  # as received: about 20,000 requests with 200 gaps
-_BUILT_TOGETHER: Final = 1_000  # rows; as columns they take a third of what they take as objects
+_BUILT_TOGETHER: Final = 1_000  # rows; columns take a third of the memory of row objects
 _READ_BYTES: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.02
 _NOWHERE: Final = Position(-1, -1)
 
 
 class PreparedInsert:
-    """Spool entries in their order, and their rows by table. For one thread at a time.
+    """Spool entries in order, and their rows as columns by table. Not thread-safe.
 
-    Rows that are refused are looked for among the entries again: rows as objects are given up on the way.
+    If the store refuses rows, the entries are processed again to find them, because row objects are not retained.
     """
 
     def __init__(self, build: ArrowBuilder) -> None:
@@ -42,7 +42,7 @@ class PreparedInsert:
         self._pieces: dict[str, list[pyarrow.Table]] = {}
 
     def add(self, entry: SpoolEntry, process: Process) -> None:
-        """Add the next entry. Raises what processing and building raise; then it is of no use any more."""
+        """Add the next entry. Raises the errors of processing and building; the object is unusable afterwards."""
         self.entries.append(entry)
         self.size += entry.size
         if entry.batch is None:
@@ -53,17 +53,17 @@ class PreparedInsert:
             self._build_merged()
 
     def tables(self) -> list[tuple[str, pyarrow.Table]]:
-        """Return what is to be inserted, each table as one block. Raises what building raises."""
+        """Return the tables to insert, each as one block. Raises the errors of building."""
         self._build_merged()
         for pieces in self._pieces.values():
-            # One block, as its token needs it; in the pieces' place, which together are as large.
+            # One block, because a token covers one block; it replaces the pieces, so that memory does not double.
             pieces[:] = [pyarrow.concat_tables(pieces).combine_chunks()]
         return [(name, whole) for name, (whole,) in self._pieces.items()]
 
     def _build_merged(self) -> None:
         merged = self._merged
         built = {name: self._build(rows.table, rows.rows) for name, rows in merged.tables.items()}
-        self._merged = MergedBatches()  # not before: rows that cannot be built now are asked for again
+        self._merged = MergedBatches()  # only now: if building fails, the rows are needed again
         for name, piece in built.items():
             self._pieces.setdefault(name, []).append(piece)
         self.broken += merged.broken
@@ -72,9 +72,9 @@ class PreparedInsert:
 
 
 class ReadAhead:
-    """Prepares what follows an insert in a thread of its own, until it is asked for or enough is there.
+    """Prepares the entries after the current insert in its own thread, up to a limit or until they are taken.
 
-    Only one thread processes at a time. All methods belong to the exporter's.
+    Only one thread processes batches at a time. All methods must be called by the exporter's thread.
     """
 
     def __init__(self, spool: Spool, process: Process, build: ArrowBuilder, insert_bytes: int = INSERT_BYTES) -> None:
@@ -85,7 +85,7 @@ class ReadAhead:
         self._work: _Work | None = None
 
     def begin(self, after: Position) -> None:
-        """Start to prepare what stands, or comes to stand, after a place in the spool; go on where that was begun."""
+        """Start to prepare present and future entries after a spool position; continue if that was started already."""
         if self._work is not None and self._work.start == after:
             return
         self.drop()
@@ -94,7 +94,7 @@ class ReadAhead:
         work.thread.start()
 
     def take(self, start: Position) -> PreparedInsert | None:
-        """Return what was prepared from a place on; `None` if nothing was, or it cannot be."""
+        """Return the entries prepared from a spool position on; `None` if there are none or preparing failed."""
         work, self._work = self._work, None
         if work is None or work.thread is None:
             return None
@@ -105,13 +105,13 @@ class ReadAhead:
         return work.prepared
 
     def drop(self) -> None:
-        """Stop preparing, and give up what was prepared."""
+        """Stop preparing, and discard what was prepared."""
         if self._work is not None:
             self._work.is_dropped = True
             self.take(_NOWHERE)
 
     def prepare(self, entries: Sequence[SpoolEntry]) -> PreparedInsert:
-        """Prepare entries now. Raises what processing them raises."""
+        """Prepare entries in the calling thread. Raises the errors of processing."""
         self.drop()
         prepared = PreparedInsert(self._build)
         for entry in entries:
@@ -131,7 +131,7 @@ class ReadAhead:
                         return
                     prepared.add(entry, self._process)
                     after = entry.end
-        except Exception as error:  # the thread's edge: who inserts it tries again, and tells what it is
+        except Exception as error:  # top of the thread: the exporter processes it again and reports the error
             _log.warning("batches cannot be prepared ahead error=%s", type(error).__name__)
             return
         work.prepared = prepared
@@ -139,7 +139,7 @@ class ReadAhead:
 
 @dataclass(slots=True)
 class _Work:
-    """What one thread prepares, from where on, and whether it is to end when nothing more waits, or at once."""
+    """The state of one preparing thread: start position, result, and whether to stop at the end of the spool or now."""
 
     start: Position
     is_dropped: bool = False

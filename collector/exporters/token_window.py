@@ -1,4 +1,4 @@
-"""Detects whether the store may have forgotten a deduplication token: it remembers a limited number of inserts."""
+"""Detects whether the store may have forgotten a deduplication token, because it remembers only so many inserts."""
 
 import logging
 import time
@@ -15,21 +15,21 @@ from contracts.errors import StoreRefused
 _log = logging.getLogger(__name__)
 
 REMEMBERED_INSERTS: Final = 10_000  # per table: `non_replicated_deduplication_window` in migrations/clickhouse
-_MARGIN: Final = 1_000  # others insert between check and insert; and an insert may take several numbers
+_MARGIN: Final = 1_000  # margin: others insert between check and insert, and an insert may take several numbers
 _MARK_SECONDS: Final = 60.0
-# A plain MergeTree gives every part that is inserted the table's next number, as it gives its token a place.
+# A plain MergeTree numbers inserted parts per table, in the order in which it remembers their tokens.
 _BLOCKS: Final = (
     "SELECT table, max(max_block_number) AS block FROM system.parts WHERE database = currentDatabase() GROUP BY table"
 )
 
 
 class TokenWindow:
-    """The block number of every table before an insert, on disk, to find tables that have taken too many inserts since.
+    """The block number of every table before an insert, on disk, to find tables with too many inserts since.
 
-    Each table has its own window, and so does each rollup: a late batch takes a place there for each day it touches. If
-    the store does not let its writer read block numbers, every token is assumed to be remembered. Not for a cluster,
-    whose windows are in Keeper, and where another server may answer each time. Raises ConfigurationError if the file
-    cannot be created, OSError if it cannot be written, and the errors of the store's client.
+    Each table and rollup has its own window of tokens; in a rollup a late batch uses one entry per day it touches. If
+    the store's user may not read block numbers, every token is assumed to be remembered. Not for a cluster, whose
+    windows are in Keeper and where each query may reach another server. Raises ConfigurationError if the file cannot
+    be created, OSError if it cannot be written, and the errors of the store's client.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class TokenWindow:
         self._mark_at = 0.0
 
     def mark(self) -> None:
-        """Record the tables' block numbers before an insert starts; a mark of the last minute is reused."""
+        """Save the tables' block numbers before an insert; numbers less than a minute old are reused."""
         if self._file.value is None or self._clock() >= self._mark_at:
             self._file.write(msgspec.msgpack.encode(self._blocks()), sync=self._is_synced)
             self._mark_at = self._clock() + _MARK_SECONDS
 
     def passed(self) -> frozenset[str]:
-        """Return the tables that may have forgotten a token used after the last mark; empty if there is no mark.
+        """Return the tables that may have forgotten a token used after the last `mark`; empty if there is no mark.
 
-        After a migration these include all rollups: one that was filled from existing rows has them under no token.
+        After a migration this includes all rollups, because a rollup filled from existing rows has no tokens for them.
         """
         if self._file.value is None:
             return frozenset()
@@ -67,7 +67,7 @@ class TokenWindow:
             return frozenset()
         if not then:
             return frozenset()
-        # A number that fell is of a table whose newest parts were deleted, which says nothing of what came in.
+        # A number that fell means that the table's newest parts were deleted; it does not show new inserts.
         now = self._blocks()
         passed = {table for table, block in now.items() if block - then.get(table, 0) >= self._remembered}
         if now.get(HISTORY, 0) != then.get(HISTORY, 0):
@@ -81,6 +81,6 @@ class TokenWindow:
     def _blocks(self) -> dict[str, int]:
         try:
             return {str(row["table"]): int(row["block"]) for row in self._store.query(_BLOCKS)}
-        except StoreRefused as error:  # a server whose writer has no such right
+        except StoreRefused as error:  # a server whose writer user lacks this right
             _log.warning("tokens are assumed to be remembered code=%s reason=%s", error.error_code, error.message)
             return {}

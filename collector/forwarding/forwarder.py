@@ -1,4 +1,4 @@
-"""One destination beside the store: a spool of its own, and a thread that sends what waits there."""
+"""Forwards batches to one destination besides the store: from its own spool, in its own thread."""
 
 import logging
 import threading
@@ -20,16 +20,16 @@ _READ_BYTES: Final = 8 << 20
 
 
 class DestinationAway(Exception):
-    """The destination did not take a batch and may take it later. Its text names no batch and no credential."""
+    """The destination did not accept a batch and may accept it later. Its text names no batch and no credential."""
 
 
 class BatchRefused(Exception):
-    """The destination will never take this batch."""
+    """The destination permanently refuses this batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """How many batches come together: until they have this many bytes, or the first has waited this long."""
+    """When to send collected batches: at this many bytes, or when the first has waited this many seconds."""
 
     max_bytes: int
     seconds: float
@@ -39,21 +39,21 @@ Clean = Callable[[SpooledBatch], SpooledBatch | None]
 
 
 class Destination(Protocol):
-    """Takes batches, each again until it has acknowledged it."""
+    """The interface of a destination. A batch is sent again until it is acknowledged."""
 
     @property
     def gathering(self) -> Gathering | None:
-        """Return how batches come together; `None` if each comes alone."""
+        """Return when collected batches are sent; `None` if each batch is sent alone."""
 
     @property
     def name(self) -> str:
-        """Return what it is called in metrics and the log."""
+        """Return the destination's name in metrics and the log."""
 
     def takes(self, batch: SpooledBatch) -> bool:
-        """Return whether a batch is meant for it."""
+        """Return whether to send a batch to this destination."""
 
     def send(self, batches: Sequence[SpooledBatch]) -> None:
-        """Send batches; when this returns, the destination has them. Raises DestinationAway, BatchRefused."""
+        """Send batches and wait for the acknowledgement. Raises DestinationAway, BatchRefused."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -62,9 +62,9 @@ class Destination(Protocol):
 class Forwarder:
     """Queues batches for one destination on disk and sends them in order, without delaying the store.
 
-    A batch is in this spool before its sender gets an acknowledgement, and leaves it once the destination has it. After
-    a crash some are sent again, with the same id. If the spool is full, later batches are counted and not forwarded.
-    Batches that are sent together start with the same one after a crash, but may then be more.
+    A batch is in this spool before its sender gets an acknowledgement, and is removed when the destination has it.
+    After a crash some batches are sent again, with the same id. If the spool is full, further batches are counted and
+    not forwarded. After a crash a group of batches starts with the same batch, but may contain more of them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Forwarder:
         clean: Clean,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`clean` returns a batch as it may leave the installation."""
+        """Set the parts; `clean` returns a batch without the contents that must not leave the installation."""
         self._spool = spool
         self._destination = destination
         self._counters = counters
@@ -86,22 +86,23 @@ class Forwarder:
         self._clock_ns = clock_ns
         self._stopping = threading.Event()
         self._deadline = 0.0
-        self._oldest: tuple[Position, int] | None = None  # of the first that waits: its place, and when it came
-        self.failure = ""  # why the last try failed; empty after one that did not
+        # First queued batch: position, receipt
+        self._oldest: tuple[Position, int] | None = None
+        self.failure = ""  # error of the last attempt; empty if it succeeded
         self._thread = threading.Thread(target=self._run, name=f"forward {destination.name}", daemon=True)
 
     @property
     def name(self) -> str:
-        """Return what the destination is called."""
+        """Return the destination's name."""
         return self._destination.name
 
     @property
     def waiting_bytes(self) -> int:
-        """Return how much waits for the destination."""
+        """Return the number of queued bytes."""
         return self._spool.pending_bytes
 
     def put(self, batches: Sequence[SpooledBatch]) -> None:
-        """Keep the batches that are meant for the destination until it has them. Never raises."""
+        """Queue the batches that the destination takes. Never raises."""
         wanted = [batch for batch in batches if self._destination.takes(batch)]
         if not wanted:
             return
@@ -113,11 +114,11 @@ class Forwarder:
             self._counters.noticed(f"not_forwarded_to_{self.name}", len(wanted))
 
     def start(self) -> None:
-        """Start to send."""
+        """Start the sending thread."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Send what can be sent in the time given, then end. What waits is sent after the next start."""
+        """Send for at most `seconds`, then stop. Queued batches are sent after the next start."""
         self._deadline = time.monotonic() + seconds
         self._stopping.set()
         self._spool.arrived.set()
@@ -134,7 +135,7 @@ class Forwarder:
             except DestinationAway as error:
                 self._note(str(error))
                 self._stopping.wait(self._backoff.next_seconds())
-            except Exception:  # the edge of the thread: were it to end, nothing would be forwarded any more
+            except Exception:  # top of the thread: an unexpected error must not end forwarding
                 if not self.failure:
                     _log.exception("forwarding_failed", extra={"to": self.name})
                 self.failure = "an unexpected error; the log says which"
@@ -156,10 +157,10 @@ class Forwarder:
         if oldest is None:
             return True
         age_seconds = (self._clock_ns() - oldest) / 1e9
-        return not 0 <= age_seconds < gathering.seconds  # a clock that was set back holds up nothing
+        return not 0 <= age_seconds < gathering.seconds  # a clock that was set back does not delay sending
 
     def _oldest_ns(self) -> int | None:
-        """Return when the first that waits was received; read once, since each arrival asks. `None`: unreadable."""
+        """Return when the first queued batch was received (Unix ns), cached; `None` if it is unreadable."""
         cursor = self._spool.cursor
         if self._oldest is None or self._oldest[0] != cursor:
             found = self._spool.oldest_received_at_ns()
@@ -177,7 +178,7 @@ class Forwarder:
                 self._spool.release(entries[-1].end)
 
     def _together(self) -> list[list[SpoolEntry]]:
-        """Return what waits, in the groups that are sent. Which they are follows from the first entry that waits."""
+        """Return the queued entries in groups to send together. The groups depend only on the first queued entry."""
         gathering = self._destination.gathering
         if gathering is None:
             return [[entry] for entry in self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES)]

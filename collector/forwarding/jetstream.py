@@ -1,4 +1,4 @@
-"""Publishes batches to NATS JetStream, each under its id, so that a stream keeps what comes again once."""
+"""Publishes batches to NATS JetStream with their id, so that the stream drops duplicates."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from collector.spool import SpooledBatch
 from contracts.errors import ConfigurationError
 
 _SECONDS: Final = 5.0
-_TOO_LARGE: Final = "it takes no message as large as the batch; raise max_payload of NATS"
+_TOO_LARGE: Final = "it accepts no message as large as the batch; increase max_payload of NATS"
 
 
 class JetStreamDestination:
@@ -26,9 +26,9 @@ class JetStreamDestination:
     gathering = None
 
     def __init__(self, url: str, subject: str, answer_seconds: float = _SECONDS) -> None:
-        """Accept the server's URL, the subject's first part, and how long an answer may take.
+        """Set the server's URL, the subject's prefix, and the timeout of an acknowledgement.
 
-        Raises ConfigurationError.
+        Raises ConfigurationError if the URL or the subject is invalid.
         """
         if not url.startswith(("nats://", "tls://")):
             raise ConfigurationError(
@@ -46,7 +46,7 @@ class JetStreamDestination:
         self._stream: JetStreamContext | None = None
 
     def takes(self, batch: SpooledBatch) -> bool:
-        """Return true: consumers read every signal, and gateways' packed records by `contracts.recording`."""
+        """Return True: consumers get all signals, and can decode packed records with `contracts.recording`."""
         return True
 
     def send(self, batches: Sequence[SpooledBatch]) -> None:
@@ -69,7 +69,7 @@ class JetStreamDestination:
 
     async def _publish(self, batch: SpooledBatch) -> None:
         if self._stream is None:
-            self._client = Client()  # known from here on: one that fails to connect has to be closed as well
+            self._client = Client()  # assigned before connecting: a client that fails to connect must be closed as well
             await self._client.connect(
                 self._url,
                 connect_timeout=ceil(self._answer_seconds),
@@ -89,12 +89,12 @@ class JetStreamDestination:
             async with asyncio.timeout(self._answer_seconds):
                 await client.close()
                 return
-        # A network that loses packets keeps the client waiting until it has sent what it holds.
+        # On a lossy network the client waits here until its buffer is sent.
         writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
-            await asyncio.sleep(0)  # for the loop to let go of it
+            await asyncio.sleep(0)  # lets the event loop release it
 
 
 async def _ignore(error: Exception) -> None:
-    """What fails is told by the call that it fails."""
+    """Ignore the error: the failing call reports it."""

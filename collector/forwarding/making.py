@@ -1,4 +1,4 @@
-"""Makes the forwarders that settings ask for."""
+"""Builds the forwarders that the settings configure."""
 
 import random
 from pathlib import Path
@@ -17,10 +17,11 @@ _WRITER: Final = "writer"
 
 
 def make_forwarders(settings: CollectorSettings, counters: Counters) -> tuple[Forwarder, ...]:
-    """Return what sends on to others than the store. Raises ConfigurationError on an unusable address."""
+    """Return the configured forwarders. Raises ConfigurationError if a destination's address is invalid."""
     destinations: list[Destination] = []
     if settings.forward_otlp:
-        from collector.forwarding.otlp import OtlpDestination  # here, as below: most collectors forward to nobody
+        # Imported here, as below: most collectors have no forwarder
+        from collector.forwarding.otlp import OtlpDestination
 
         destinations.append(OtlpDestination(settings.forward_otlp, settings.forward_headers))
     if settings.forward_nats:
@@ -64,7 +65,7 @@ def _spool(settings: CollectorSettings, name: str) -> Spool:
 
 
 def _writer(directory: Path) -> str:
-    """Return what this data directory's files are called by, made at the first start."""
+    """Return this data directory's writer id for file names, created at the first start."""
     path = directory / _WRITER
     directory.mkdir(parents=True, exist_ok=True)
     if not path.exists():

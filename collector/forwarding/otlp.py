@@ -13,7 +13,7 @@ from contracts.errors import ConfigurationError
 _SECONDS: Final = 10.0
 _ID_HEADER: Final = "x-tollkeeper-batch-id"
 _LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
-_MISCONFIGURED: Final = frozenset({401, 403, 404})  # waits for somebody to set it right
+_MISCONFIGURED: Final = frozenset({401, 403, 404})  # retried until an operator corrects the configuration
 
 
 class OtlpDestination:
@@ -23,7 +23,7 @@ class OtlpDestination:
     gathering = None
 
     def __init__(self, url: str, headers: Mapping[str, str], transport: httpx.BaseTransport | None = None) -> None:
-        """Accept the endpoint's base URL. Raises ConfigurationError if it is not a URL."""
+        """Set the endpoint's base URL and headers. Raises ConfigurationError if the URL is invalid."""
         parsed = httpx.URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ConfigurationError(f"TOLLKEEPER_FORWARD_OTLP is {url!r}; give http://HOST:PORT or https://HOST/PATH")
@@ -31,7 +31,7 @@ class OtlpDestination:
         self._client = httpx.Client(timeout=_SECONDS, headers=dict(headers), transport=transport)
 
     def takes(self, batch: SpooledBatch) -> bool:
-        """Return whether others can read a batch: all but gateways' packed records."""
+        """Return whether a batch is standard OTLP, not gateways' packed records."""
         return not (batch.signal == "logs" and batch.is_named)
 
     def send(self, batches: Sequence[SpooledBatch]) -> None:

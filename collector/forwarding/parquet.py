@@ -18,7 +18,7 @@ from contracts.errors import ConfigurationError, InvalidRecord, InvalidRequest, 
 from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, KV_EVENTS, LOGS, METRICS, REQUESTS, TRACES
 from contracts.recording.names import Table as RowTable
 
-# Not `content`: what was said is erased in the store, which nobody could do in files.
+# Not `content`: prompts and answers can be erased in the store, but not in these files.
 TABLES: Final = {
     table.name: table for table in (REQUESTS, ATTEMPTS, ENGINE_STEPS, KV_EVENTS, GPU_SAMPLES, TRACES, LOGS, METRICS)
 }
@@ -34,7 +34,7 @@ Process = Callable[[SpooledBatch], Processed]
 
 
 def known_tables(names: Collection[str]) -> tuple[str, ...]:
-    """Return the names of tables. Raises ConfigurationError on one that is not written to files."""
+    """Validate table names and return them. Raises ConfigurationError if one cannot be written to files."""
     for name in names:
         if name not in TABLES:
             raise ConfigurationError(
@@ -45,7 +45,7 @@ def known_tables(names: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Partition:
-    """Rows of one file, each with its batch's id and its place among the batch's rows of the table."""
+    """Rows of one file, each with its batch's id and its index among the batch's rows of the table."""
 
     table: RowTable[Any]
     rows: list[Any] = field(default_factory=list)
@@ -56,8 +56,8 @@ class _Partition:
 class ParquetDestination:
     """Writes `TABLE/day=YYYY-MM-DD/tenant=NAME/WRITER-FIRST.parquet`.
 
-    `FIRST` is of the first of the batches that come together. They are repeated after a crash from that same one on,
-    so that a file is replaced by one that has all of its rows.
+    `FIRST` identifies the first batch of a group. After a crash the group is sent again from the same batch on, so a
+    file is replaced by one that has all of its rows.
     """
 
     name = "parquet"
@@ -65,7 +65,7 @@ class ParquetDestination:
     def __init__(
         self, files: ParquetFiles, process: Process, writer: str, *, tables: Collection[str], every_seconds: float
     ) -> None:
-        """`writer` is what no other collector of these files is called. Raises ConfigurationError."""
+        """Set the parts; `writer` is this collector's unique name in the files. Raises ConfigurationError."""
         self._files = files
         self._process = process
         self._writer = writer
@@ -73,7 +73,7 @@ class ParquetDestination:
         self.gathering = Gathering(_GATHERED_BYTES, every_seconds)
 
     def takes(self, batch: SpooledBatch) -> bool:
-        """Return whether some table of its signal is written."""
+        """Return whether a table of the batch's signal is written to files."""
         if batch.signal == "traces":
             return TRACES.name in self._tables
         if batch.signal == "metrics":
@@ -81,7 +81,7 @@ class ParquetDestination:
         return bool(self._tables - {TRACES.name, METRICS.name})
 
     def send(self, batches: Sequence[SpooledBatch]) -> None:
-        """Write the batches' rows. Raises DestinationAway with a part of the files perhaps written: repeat them all."""
+        """Write the batches' rows. Raises DestinationAway; some files may be written then, so repeat all batches."""
         partitions: dict[str, _Partition] = {}
         for batch in batches:
             self._add(batch, partitions)
@@ -100,7 +100,7 @@ class ParquetDestination:
         try:
             processed = self._process(batch)
         except InvalidRequest:
-            return  # the store makes a dead letter of it
+            return  # the store's exporter writes it to the dead letters
         for name, rows in processed.tables.items():
             if name not in self._tables:
                 continue
@@ -124,20 +124,20 @@ def _folder(table: str, at_ns: int, tenant: str | None) -> str:
 
 
 def _name_of(batch: SpooledBatch) -> str:
-    """Return a batch's part of a file's name: when it was received, so that names sort, and its id's digest."""
+    """Return a batch's part of a file name: its time of receipt, so that names sort by time, and its id's digest."""
     received = datetime.fromtimestamp(batch.received_at_ns // 1_000_000_000, UTC)
     return f"{received:%Y%m%dT%H%M%S}-{blake2b(batch.batch_id.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
 
 
 def _built(partition: _Partition) -> pyarrow.Table:
-    """Return the rows as columns. A row that does not fit them is left out; the store makes a dead letter of it."""
+    """Return the rows as columns, without rows that do not fit: the store's exporter dead-letters those."""
     try:
         built = arrow_batch(partition.table, partition.rows)
         places: Sequence[int] = range(len(partition.rows))
     except InvalidRecord:
         places = [at for at, row in enumerate(partition.rows) if _fits(partition.table, row)]
         built = arrow_batch(partition.table, [partition.rows[at] for at in places])
-    if _TENANT in built.column_names:  # it is in the folder's name, as Hive has it
+    if _TENANT in built.column_names:  # the column is in the folder's name (Hive partitioning)
         built = built.drop_columns([_TENANT])
     ids = pyarrow.array([partition.batch_ids[at] for at in places], pyarrow.string())
     rows = pyarrow.array([partition.batch_rows[at] for at in places], pyarrow.uint32())

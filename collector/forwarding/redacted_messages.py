@@ -1,4 +1,4 @@
-"""OTLP requests as they may go on to others: without secrets, as rows of the store, and without what was said."""
+"""Removes secrets, prompts and completions from OTLP requests before they are forwarded."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -20,9 +20,10 @@ _ATTRIBUTES: Final = frozenset({"attributes", "filtered_attributes", "metadata"}
 
 
 class RedactedMessages:
-    """Replaces secrets in values as the store's rows have them, and leaves out prompts and completions.
+    """Replaces secrets in values, as in the store's rows, and removes prompts and completions.
 
-    Packed records of gateways stay as they are. With `keeps_prompts` what was said goes on, redacted as other values.
+    Gateways' packed records are unchanged. With `keeps_prompts`, prompts and completions are redacted like other values
+    instead of removed.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class RedactedMessages:
         self._keeps_prompts = keeps_prompts
 
     def clean(self, batch: SpooledBatch) -> SpooledBatch | None:
-        """Return the batch as it may go on, under its id; `None` if it cannot be read."""
+        """Return the cleaned batch with the same id; `None` if it cannot be parsed."""
         try:
             message = self._processors[batch.signal].request.FromString(batch.payload)
         except DecodeError:
@@ -68,7 +69,7 @@ class RedactedMessages:
         self._clean_event(record.event_name, record.attributes)
 
     def _clean_event(self, name: str, attributes: Any) -> None:
-        """Leave out a GenAI event's own attributes, those without a namespace: they are what was said."""
+        """Remove a GenAI event's attributes without a namespace: they contain prompts and completions."""
         if name.startswith(CONTENT_EVENT_PREFIX) and not self._keeps_prompts:
             _keep(attributes, [one for one in attributes if "." in one.key])
 

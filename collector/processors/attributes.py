@@ -1,4 +1,4 @@
-"""OTLP attributes as maps of strings, in the spelling we store, without the content of conversations."""
+"""Converts OTLP attributes to maps of strings, with current names and without prompts and completions."""
 
 import json
 import struct
@@ -20,8 +20,8 @@ DROPPED_ATTRIBUTES: Final = "dropped_attributes"
 TRUNCATED_VALUE: Final = "truncated_value"
 REDACTED_VALUE: Final = "redacted_value"
 REDACTED: Final = "[redacted]"
-_REMEMBERED: Final = 32_768  # attributes of at most so many bytes: 15 MB at the most
-_REMEMBERED_VALUES: Final = 256  # of one name
+_REMEMBERED: Final = 32_768  # only attributes of at most so many bytes are cached: at most 15 MB in total
+_REMEMBERED_VALUES: Final = 256  # cached values per name
 _REMEMBERED_BYTES: Final = 256
 _DOUBLE: Final = struct.Struct("<d")
 # Tags of KeyValue's and AnyValue's fields (opentelemetry-proto, `common/v1/common.proto`): number << 3 | wire type.
@@ -35,31 +35,31 @@ _Json = str | bool | int | float | None | list["_Json"] | dict[str, "_Json"]
 
 
 class _Read(NamedTuple):
-    """An attribute as it is to be stored. `notice` says what was done to it; with `is_dropped` nothing is left."""
+    """An attribute as stored. `notice`: name of the correction, if any; `is_dropped`: the attribute is not stored."""
 
     name: str
     value: str
-    is_plain: bool  # nothing is to be weighed: the name is the current one, and nothing was done
+    is_plain: bool  # the name is current and nothing was corrected
     is_current: bool
     is_dropped: bool
     notice: str
 
 
 def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Return attributes as strings under their current names. What is left out or cut is told in `noticed`.
+    """Return attributes as strings under their current names; names of corrections are appended to `noticed`.
 
-    A current spelling wins over an old one of the same thing. Prompts and completions are always left out, the values
-    of credentials replaced. A value that may hold a secret is told as SUSPECT.
+    A current name takes precedence over a deprecated one. Prompts and completions are always dropped, values of
+    credentials replaced, long values truncated. SUSPECT in `noticed` means that a value may contain a secret.
     """
     return packed_attribute_map([attribute.SerializeToString() for attribute in attributes], noticed)
 
 
 def packed_attribute_map(attributes: Iterable[bytes], noticed: list[str]) -> dict[str, str]:
-    """Do the same with attributes that are still serialised, each a KeyValue that was parsed once already."""
+    """Return as `attribute_map`, for serialised attributes: each is the bytes of a valid KeyValue."""
     found: dict[str, str] = {}
     known = _MEMORY.known.get
     for packed in attributes:
-        # Most attributes of a batch say what others have said: a look at their bytes is cheaper than at their fields.
+        # Most attributes of a batch repeat: looking up their bytes is cheaper than parsing them.
         read = known(packed) or _MEMORY.learn(packed)
         if read[2] and len(found) < MAX_ATTRIBUTES:
             found[read[0]] = read[1]
@@ -85,18 +85,19 @@ def _weigh(read: _Read, found: dict[str, str], noticed: list[str]) -> None:
 
 
 class _Memory:
-    """Attributes by their bytes: what `_read` gives for them. It holds at most that many, and of one name so few values
-    that ids, which never come again, do not push out what does. Full, it starts over.
+    """A cache of `_read` results by an attribute's bytes. The number of values per name is limited, so that unique ids
+    do not fill it. When full, it is cleared.
     """
 
     def __init__(self) -> None:
         self.known: dict[bytes, _Read] = {}
-        self._values: dict[bytes, int] = {}  # how many are known, by the packed name
-        self._names: dict[bytes, str] = {}  # plain ones, whose values are not remembered any more
+        self._values: dict[bytes, int] = {}  # number of cached values, by packed name
+        self._names: dict[bytes, str] = {}  # names of plain attributes with too many values to cache more
 
     def learn(self, packed: bytes) -> _Read:
-        """Read an attribute, and remember it where that may pay."""
-        key = packed[: packed[1] + 2] if len(packed) > 1 else b""  # a name of fewer than 128 bytes; others just miss
+        """Parse an attribute, and cache the result if its name has few values."""
+        # A name of fewer than 128 bytes; others are not cached
+        key = packed[: packed[1] + 2] if len(packed) > 1 else b""
         name = self._names.get(key)
         if name is not None and (value := _short_text(packed, len(key))) is not None:
             return _Read(name, value, not may_hold_secrets(value), True, False, "")
@@ -114,19 +115,19 @@ class _Memory:
         return read
 
 
-_MEMORY: Final = _Memory()  # of a pure function: whoever reads an attribute reads the same
+_MEMORY: Final = _Memory()  # safe to share: `_read` is a pure function
 
 
 def _is_name(key: bytes, name: str) -> bool:
-    """Return whether a KeyValue that begins so has this name: one may state two, or spell a length at length."""
+    """Return whether a KeyValue has this name: protobuf allows repeated fields and overlong length encodings."""
     stated = name.encode()
     return len(stated) < 128 and key == _KEY_TAG + bytes((len(stated),)) + stated
 
 
 def _short_text(packed: bytes, at: int) -> str | None:
-    """Return a value of fewer than 124 bytes that is a string, an integer or a number, as `text_of` writes it.
+    """Parse a value of fewer than 124 bytes that is a string, an integer or a double, as text like `text_of`.
 
-    It stands at a place in a KeyValue and must end with it. `None` if it is anything else, or is written otherwise.
+    The value starts at `at` in the KeyValue and must be its last field. `None` for any other value or encoding.
     """
     left = len(packed) - at
     if not 4 <= left < 128 or packed[at] != _VALUE_TAG or packed[at + 1] != left - 2:
@@ -136,7 +137,7 @@ def _short_text(packed: bytes, at: int) -> str | None:
         return packed[at + 4 :].decode() if packed[at + 3] == left - 4 else None
     if kind == _DOUBLE_TAG and left == 11:
         return repr(_DOUBLE.unpack_from(packed, at + 3)[0])
-    if kind == _INT_TAG and left <= 7:  # up to four bytes of seven bits; longer ones take the long way
+    if kind == _INT_TAG and left <= 7:  # up to four bytes of seven bits; longer ones are parsed by protobuf
         number = shift = 0
         for byte in packed[at + 3 :]:
             number |= (byte & 0x7F) << shift
@@ -161,8 +162,8 @@ def _read(attribute: KeyValue) -> _Read:
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Return an event's attributes as `attribute_map`. A GenAI event's attributes without a namespace
-    contain prompts or answers and are dropped: `content`, `message`, `tool_calls`.
+    """Return an event's attributes as `attribute_map`. A GenAI event's attributes without a namespace (`content`,
+    `message`, `tool_calls`) contain prompts or completions and are dropped.
     """
     return packed_event_map(event_name, [attribute.SerializeToString() for attribute in attributes], noticed)
 
@@ -179,7 +180,7 @@ def packed_event_map(event_name: str, attributes: Iterable[bytes], noticed: list
 
 
 def tenant_in(attributes: Iterable[KeyValue]) -> str:
-    """Return the tenant in the attributes, as on their row: the last one; '' if there is none."""
+    """Return the tenant in the attributes (the last one, as for their row); "" if there is none."""
     found = ""
     for attribute in attributes:
         if attribute.key == TENANT:
@@ -196,8 +197,8 @@ def drop_attribute(resource: Resource, name: str) -> None:
 
 
 def text_of(value: AnyValue) -> str:
-    """Write a value as text: strings as they are, lists and maps as JSON, bytes as hexadecimal."""
-    text = value.string_value  # what most are; to ask for the kind first would take as long again
+    """Convert a value to text: strings unchanged, lists and maps as JSON, bytes as hexadecimal."""
+    text = value.string_value  # most values are strings; checking the kind first would double the time
     if text:
         return text
     kind = value.WhichOneof("value")
@@ -214,7 +215,7 @@ def text_of(value: AnyValue) -> str:
     if kind == "bytes_value":
         return value.bytes_value.hex()
     if kind not in ("array_value", "kvlist_value"):
-        return ""  # of a later protocol, such as a place in a table of strings that only profiles have
+        return ""  # a kind of a later protocol version, such as string table indices of profiles
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
 
 

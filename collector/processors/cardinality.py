@@ -1,4 +1,4 @@
-"""A bound on distinct series and labels: what is beyond goes to an overflow bucket, as OpenTelemetry's SDKs do it."""
+"""A cardinality limit for series and names: those beyond it go to an overflow series, as in OpenTelemetry's SDKs."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,17 +17,16 @@ OVERFLOW_SERIES: Final = "overflow_series"
 OVERFLOW_LABEL: Final = "overflow_label"
 _WINDOW_NS: Final = 3_600_000_000_000
 _OVERFLOWN: Final[Mapping[str, str]] = {OVERFLOW_ATTRIBUTE: "true"}
-_MAX_OWNERS: Final = 20_000  # (tenant, service, metric) with a set of their own; beyond, all is overflow
-_MAX_REMEMBERED: Final = 1_000_000  # of all owners, some 110 MB: the collector's bound of memory must never be reached
+_MAX_OWNERS: Final = 20_000  # number of (tenant, service, metric) with their own set; beyond it, all series overflow
+_MAX_REMEMBERED: Final = 1_000_000  # over all sets, about 110 MB: must stay below the collector's memory limit
 
 
 class CardinalityLimiter:
-    """Counts, by hour of receipt, distinct series of a tenant's metric, and distinct names of its spans and events.
+    """Limits, per hour of receipt, the distinct series of a tenant's metric and the distinct names of spans and events.
 
-    A series beyond `max_series` loses its attributes but for one that says so; a span or event beyond `max_names` is
-    called "overflow" and keeps what it was called as an attribute. Once `max_remembered` are known of all tenants
-    together, so does every new one. A batch that is repeated after a crash may fall otherwise; it is known by its id
-    and stored once in either form.
+    A series beyond `max_series` loses its attributes except an overflow mark; a span or event beyond `max_names` is
+    renamed to "overflow", with its name in an attribute. The same happens to all new ones beyond `max_remembered` over
+    all tenants. A batch repeated after a crash may be changed differently, but is stored once because of its id.
     """
 
     def __init__(self, max_series: int, max_names: int, max_remembered: int = _MAX_REMEMBERED) -> None:
@@ -39,7 +38,7 @@ class CardinalityLimiter:
         self._seen: dict[tuple[str, ...], set[object]] = {}
 
     def apply(self, processed: Processed, batch: SpooledBatch) -> None:
-        """Put what is beyond the bounds into overflow buckets."""
+        """Apply the limits to the rows of a batch."""
         window = batch.received_at_ns // _WINDOW_NS
         if window != self._window:
             self._window, self._seen, self._remembered = window, {}, 0

@@ -1,4 +1,4 @@
-"""Requests of /v1/logs: our packed records become rows of their tables, anyone's log lines rows of `logs`."""
+"""Processes requests of /v1/logs: gateways' packed records become rows of their tables, other logs rows of `logs`."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -26,7 +26,7 @@ MAX_BODY_CHARACTERS: Final = 65_536
 
 
 class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
-    """Reads requests of /v1/logs."""
+    """Processor of /v1/logs."""
 
     signal = "logs"
     parts = "resource_logs"
@@ -35,9 +35,9 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
     request = ExportLogsServiceRequest
 
     def survey(self, message: ExportLogsServiceRequest) -> Survey:
-        """Count the records of a batch, and packed ones whose header is wrong.
+        """Count the records of a batch, and packed records with an invalid header.
 
-        Errors within a record are found at decoding.
+        Errors inside a record are found when it is decoded.
         """
         records = unreadable = 0
         for _, _, record in _records(message):
@@ -50,7 +50,7 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
         return is_packed(record)
 
     def response(self, rejected: int, reason: str) -> ExportLogsServiceResponse:
-        """Return how many records were rejected."""
+        """Return the OTLP response with the number of rejected records."""
         response = ExportLogsServiceResponse()
         if rejected:
             response.partial_success.rejected_log_records = rejected
@@ -58,7 +58,7 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
         return response
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Decode packed records; make rows of `logs` of the others."""
+        """Return the rows of a batch: packed records decoded, other records as rows of `logs`."""
         processed = Processed()
         resource: dict[str, str] = {}
         last: ResourceLogs | None = None

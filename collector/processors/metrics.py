@@ -1,4 +1,4 @@
-"""Metrics of anyone's: each data point a row of `metrics`."""
+"""Processes third-party metrics: each data point becomes a row of `metrics`."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -35,12 +35,12 @@ _KINDS: Final = ("gauge", "sum", "histogram", "exponential_histogram", "summary"
 _TEMPORALITIES: Final = ("", "delta", "cumulative")
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _MAX_BUCKETS: Final = 1024
-_MAX_DESCRIPTION: Final = 256  # it is a label of every point
+_MAX_DESCRIPTION: Final = 256  # the bucket bound is a label of every point
 _MAX_SCALE: Final = 20
 
 
 class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
-    """Reads requests of /v1/metrics. A record is a data point."""
+    """Processor of /v1/metrics. A record is a data point."""
 
     signal = "metrics"
     parts = "resource_metrics"
@@ -49,7 +49,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
     request = ExportMetricsServiceRequest
 
     def survey(self, message: ExportMetricsServiceRequest) -> Survey:
-        """Count points, and those that contradict themselves."""
+        """Count the points, and those that are inconsistent."""
         points = unreadable = 0
         for _, _, metric in _metrics(message):
             for point in _points(metric):
@@ -62,7 +62,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return len(_points(record))
 
     def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
-        """Return a metric by the tenants its points name, taken apart where they name several."""
+        """Return the metric split by the tenants that its points name."""
         tenants = [tenant_in(point.attributes) or own for point in _points(record)]
         if len(set(tenants)) <= 1:
             return {tenants[0] if tenants else own: record}
@@ -77,7 +77,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return pieces
 
     def response(self, rejected: int, reason: str) -> ExportMetricsServiceResponse:
-        """Return how many points were rejected."""
+        """Return the OTLP response with the number of rejected points."""
         response = ExportMetricsServiceResponse()
         if rejected:
             response.partial_success.rejected_data_points = rejected
@@ -85,7 +85,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return response
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Create a row of each point that says something."""
+        """Return a row per data point that has a value."""
         processed = Processed()
         resource: dict[str, str] = {}
         last: ResourceMetrics | None = None
@@ -100,7 +100,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
                 reason = _contradiction(metric, point)
                 if reason:
                     processed.broken.append(BrokenRecord(index, INVALID_POINT, reason, point.SerializeToString()))
-                elif not point.flags & _NO_VALUE:  # a series that has ended; it has no value to keep
+                elif not point.flags & _NO_VALUE:  # staleness mark: the series has ended, without a value
                     row = _row(resource, scope_metrics, metric, point, batch.received_at_ns, processed)
                     processed.add(METRICS, row)
         return processed
@@ -119,7 +119,7 @@ def _points(metric: Metric) -> Sequence[Any]:
 
 
 def _contradiction(metric: Metric, point: Any) -> str:
-    """Return what makes a point impossible, '' if nothing does."""
+    """Return why a point is inconsistent; "" if it is valid."""
     if not metric.name:
         return "the metric has no name"
     if isinstance(point, HistogramDataPoint):
@@ -161,7 +161,7 @@ def _row(
         number = facts.get(name)
         if number is not None and not math.isfinite(number):
             noticed.append(NOT_A_NUMBER)
-            facts[name] = None  # unknown: one NaN would make every sum over the series one
+            facts[name] = None  # stored as unknown: one NaN would make every sum over the series NaN
     processed.notice(noticed)
     kind = metric.WhichOneof("data")
     return MetricRow(

@@ -1,4 +1,4 @@
-"""Decode packed records, clamp their times, and sort them by table."""
+"""Decodes gateways' packed records into rows by table, and clamps their times."""
 
 from typing import Any, Final
 
@@ -22,17 +22,17 @@ from contracts.recording.records import (
 )
 
 UNDECODABLE = "undecodable_record"
-_AT_A_MOMENT: Final = (KvRecord, DeviceRecord)  # tuples: a union would be made again for every record
+_AT_A_MOMENT: Final = (KvRecord, DeviceRecord)  # tuples, because isinstance would build a union for every record
 _OF_SOMEBODY: Final = (RequestRecord, AttemptRecord)
 
 
 def is_packed(record: LogRecord) -> bool:
-    """Return whether a log record claims to carry a packed record."""
+    """Return whether a log record is marked as a packed record."""
     return record.event_name.startswith(EVENT_PREFIX)
 
 
 def is_plausible(record: LogRecord) -> bool:
-    """Return whether a packed record's first bytes are those of the event it claims to be; cheap enough for receipt."""
+    """Return whether a packed record's header matches its event name. Fast enough to run at receipt."""
     try:
         return event_name_of(record.body.bytes_value) == record.event_name
     except InvalidRecord:
@@ -40,7 +40,7 @@ def is_plausible(record: LogRecord) -> bool:
 
 
 def read_packed(index: int, record: LogRecord, received_at_ns: int, processed: Processed) -> None:
-    """Decode one packed record into a row of its table, or note it as broken."""
+    """Decode one packed record and add it to `processed`: as a row of its table, or as broken."""
     packed = record.body.bytes_value
     try:
         decoded = decode_record(packed)
@@ -57,7 +57,7 @@ def read_packed(index: int, record: LogRecord, received_at_ns: int, processed: P
 
 
 def _in_range(record: Record, received_at_ns: int) -> Record:
-    """Return the record itself, or one with its time clamped; a request's says so in its tags."""
+    """Return the record, with its time clamped if it is out of range; for a request, a tag has the original time."""
     if isinstance(record, _AT_A_MOMENT):
         at_ns = clamp_time(record.at_ns, received_at_ns)
         return record if at_ns == record.at_ns else msgspec.structs.replace(record, at_ns=at_ns)

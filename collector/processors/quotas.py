@@ -1,4 +1,4 @@
-"""Quotas of tenants for third-party telemetry. Packed records are exempt."""
+"""Tenants' quotas for third-party telemetry. Gateways' packed records are exempt."""
 
 import threading
 import time
@@ -14,19 +14,19 @@ from contracts.errors import LimitExceeded
 UNKNOWN_TENANT: Final = "unknown_tenant"
 TENANT_QUOTA: Final = "tenant_quota"
 _BURST_SECONDS: Final = 10.0
-_MAX_TENANTS: Final = 10_000  # with a count of their own; those who have sent least lately are forgotten
+_MAX_TENANTS: Final = 10_000  # tenants with their own count; beyond it the least recent are removed
 _MAX_SHOWN: Final = 80
 
 
 class KnownTenants:
-    """Refuses the telemetry of tenants that are not on the list. An empty list refuses nobody."""
+    """Refuses telemetry of tenants that are not listed. An empty list allows all."""
 
     def __init__(self, tenants: Collection[str], counters: Counters) -> None:
         self._tenants = frozenset(tenants)
         self._counters = counters
 
     def admit(self, arrival: Arrival) -> None:
-        """Remove the parts of unknown tenants. Telemetry that names none passes: it is the operator's own."""
+        """Remove the parts of unknown tenants. Telemetry without a tenant passes: it belongs to the operator."""
         if not self._tenants:
             return
         for part in arrival.parts:
@@ -38,9 +38,10 @@ class KnownTenants:
 
 
 class TenantQuotas:
-    """Bounds each tenant's foreign records per second, over ten seconds. For any thread.
+    """Limits each tenant's third-party records per second, averaged over ten seconds. Thread-safe.
 
-    A tenant may always finish a request it may begin, and pays it off: its requests need not be smaller than its quota.
+    A request is accepted whole if the tenant has any quota left; the excess is deducted from its later quota. So a
+    single request may be larger than the quota.
     """
 
     def __init__(
@@ -50,16 +51,17 @@ class TenantQuotas:
         counters: Counters,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`per_second` is for tenants that `by_tenant` does not name; 0 is no bound."""
+        """Set the quotas in records per second: `per_second` for tenants not in `by_tenant`; 0 means no limit."""
         self._per_second = per_second
         self._by_tenant = dict(by_tenant)
         self._counters = counters
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # records left, and when that was
+        # Remaining records, and the time of that value
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, arrival: Arrival) -> None:
-        """Charge each part's tenant; refuse what is beyond, or the whole request where all of it is."""
+        """Charge each part's tenant and remove parts beyond its quota. Raises LimitExceeded if no part is left."""
         if not self._per_second and not self._by_tenant:
             return
         refused: list[tuple[Any, str, float]] = []
@@ -85,7 +87,7 @@ class TenantQuotas:
             self._counters.rejected(TENANT_QUOTA, taken, tenant=tenant)
 
     def _charge(self, tenant: str, records: int) -> float:
-        """Charge a tenant, or give the seconds until it may send again."""
+        """Charge a tenant and return 0; if it has no quota left, return the seconds until it may send again."""
         limit = self._limit(tenant)
         if not limit:
             return 0.0
@@ -104,7 +106,7 @@ class TenantQuotas:
 
 
 def tenant_of(part: Any) -> str:
-    """Return the tenant that a part's resource names, '' if it names none."""
+    """Return the tenant that a part's resource names; "" if it names none."""
     return tenant_in(part.resource.attributes)
 
 

@@ -1,4 +1,4 @@
-"""The proof of origin: only a gateway's signature lets `tollkeeper.*` records into the books."""
+"""Checks signatures: `tollkeeper.*` records are accepted only with a gateway's signature."""
 
 from backends.telemetry.otlp import string_attribute
 from collector.arrival import Arrival
@@ -8,15 +8,15 @@ from contracts.recording.record_signature import digest_of_records, is_signature
 
 
 class RecordOrigin:
-    """An `ArrivalStep` that refuses requests with records of gateways that no gateway of this installation signed."""
+    """An `ArrivalStep` that refuses requests with packed records that no gateway of this installation signed."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def admit(self, arrival: Arrival) -> None:
-        """Raise AuthenticationFailed (401, code unsigned_records) if a part has records of ours and no valid signature.
+        """Raise AuthenticationFailed (401, code unsigned_records) if a part has packed records and no valid signature.
 
-        The whole request is refused, and can be sent again: a gateway with another key keeps its records meanwhile.
+        The whole request is refused. A gateway with a wrong key keeps its records in its journal and retries.
         """
         processor = arrival.processor
         for part in arrival.parts:
@@ -27,7 +27,7 @@ class RecordOrigin:
             ]
             if not ours:
                 continue
-            # As the batch is named further on: of two attributes of a name, the first.
+            # As for the batch id later on: if an attribute occurs twice, the first counts.
             signature, batch_id = (string_attribute(part.resource, name) for name in (BATCH_SIGNATURE, BATCH_ID))
             if not is_signature_of(signature, self._key, batch_id, digest_of_records(ours)):
                 raise AuthenticationFailed(

@@ -1,6 +1,6 @@
-"""Records that name a tenant of their own, apart from their resource's: put under a resource that says so.
+"""Moves records that name another tenant than their resource into parts with a resource of that tenant.
 
-What refuses and limits tenants looks at resources alone; a row's tenant is what its record names, where it names one.
+The steps that refuse or limit tenants check only resources, but a row's tenant is the one that its record names.
 """
 
 from typing import Any, Final
@@ -13,14 +13,14 @@ _NAME: Final = TENANT.encode()
 
 
 class RecordTenants:
-    """Splits parts so that all foreign records of one are of the tenant that its resource names."""
+    """Splits parts so that all third-party records of a part belong to the tenant that its resource names."""
 
     def admit(self, arrival: Arrival) -> None:
-        """Move records that name another tenant than their resource does to parts of their own, at the end."""
+        """Move records that name another tenant than their resource to new parts, at the end of the message."""
         parts = list(arrival.parts)
         named = sum(one.key == TENANT for part in parts for one in part.resource.attributes)
         if arrival.body is not None and arrival.body.count(_NAME) == named:
-            return  # no record can have it: nearly always, and found without a look at each
+            return  # fast path: no record has a tenant attribute of its own
         for part in parts:
             self._split(arrival, part)
 

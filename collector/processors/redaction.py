@@ -1,4 +1,4 @@
-"""Secrets and addresses that stand in the midst of text: replaced before anything is stored."""
+"""Replaces secrets and e-mail addresses inside text before it is stored."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ _REMEMBERED_CHARACTERS: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Which of the forms that content is searched for are replaced here, and by what."""
+    """A kind of pattern to replace, and its replacement text."""
 
     forms: tuple[Pattern, ...]
     text: str
 
 
-# What lets somebody in is replaced by one word, whatever it is: who reads telemetry need not know.
+# All kinds of credentials have the same replacement: readers of telemetry need not know the kind.
 PATTERNS: Final[Mapping[What, Replacement]] = {
     "keys": Replacement(tuple(one for one in DEFAULT_PATTERNS if one.name in SECRETS), "[key]"),
     "emails": Replacement(tuple(one for one in DEFAULT_PATTERNS if one.name == EMAIL), "[email]"),
@@ -36,7 +36,7 @@ PATTERNS: Final[Mapping[What, Replacement]] = {
 
 
 class TextRedaction:
-    """Replaces in one text. What it found in short ones is remembered, since values repeat from row to row."""
+    """Redacts a single text. Results for short texts are cached, because values repeat from row to row."""
 
     def __init__(self, what: Collection[What]) -> None:
         self._patterns = [PATTERNS[one] for one in what]
@@ -44,11 +44,11 @@ class TextRedaction:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is ever replaced."""
+        """Return whether no replacement is configured."""
         return not self._patterns
 
     def clean(self, text: str) -> str:
-        """Return a text without what is to be replaced."""
+        """Return the redacted text."""
         if not may_hold_secrets(text):
             return text
         return self._remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else self._replaced(text)
@@ -61,13 +61,13 @@ class TextRedaction:
 
 
 class Redaction:
-    """Replaces in values of attributes, status messages and log bodies. Names of attributes are not looked at here."""
+    """Redacts values of attributes, status messages and log bodies; not names of attributes."""
 
     def __init__(self, what: Collection[What]) -> None:
         self._text = TextRedaction(what)
 
     def apply(self, processed: Processed, batch: SpooledBatch) -> None:
-        """Replace in all rows of a batch. Attributes are looked at where their reader has found any of them suspect."""
+        """Redact all rows of a batch. Attributes are searched only if the parser marked one of them as suspect."""
         if self._text.is_empty:
             return
         for table, texts in ((TRACES, ("status_message",)), (LOGS, ("body",)), (METRICS, ())):

@@ -1,7 +1,7 @@
 """Salvage readable records of a partly unreadable export request, and count the others.
 
-All three signals nest alike: a request's field 1 are parts with a resource, whose field 2 are scopes, whose field 2
-are the records. One record with a broken string would otherwise make the whole request unreadable.
+All three signals have the same nesting: field 1 of a request has parts with a resource, their field 2 scopes, and
+these scopes' field 2 the records. Otherwise one record with an invalid string would make the whole request unreadable.
 """
 
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ _FIXED64: Final = 1
 _LENGTH_DELIMITED: Final = 2
 _FIXED32: Final = 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
-_OWNER: Final = 1  # a part's resource, a scope's own name
-_CHILDREN: Final = 2  # a part's scopes, a scope's records
+_OWNER: Final = 1  # field of a part's resource, and of a scope's own name
+_CHILDREN: Final = 2  # field of a part's scopes, and of a scope's records
 _MAX_VARINT_BYTES: Final = 10
 
 
 class Unframed(Exception):
-    """The bytes are not fields after one another: cut off, or no protobuf at all."""
+    """The bytes are not a sequence of protobuf fields: truncated, or not protobuf."""
 
 
 def salvage(body: bytes, part: type[Message]) -> tuple[bytes, int]:
-    """Return the request without its unreadable records, and how many those were.
+    """Return the request without its unreadable records, and the number of these.
 
-    `part` is the message of field 1, such as ResourceSpans. A resource or scope that cannot be read is left out of the
-    parts that had it. Raises Unframed if the request's own frame does not hold.
+    `part` is the message type of field 1, such as ResourceSpans. An unreadable resource or scope is removed from its
+    part. Raises Unframed if the request itself is not a sequence of fields.
     """
     classes = _Classes(part)
     kept: list[bytes] = []
@@ -44,7 +44,7 @@ def salvage(body: bytes, part: type[Message]) -> tuple[bytes, int]:
 
 
 class _Classes:
-    """The message classes of a part's and a scope's owners, and of records."""
+    """The message classes of resources, scopes and records."""
 
     def __init__(self, part: type[Message]) -> None:
         scope = class_of_field(part, _CHILDREN)
@@ -68,7 +68,7 @@ def _salvaged(payload: bytes, classes: _Classes, depth: int) -> tuple[bytes, int
             try:
                 scope_bytes, scope_lost = _salvaged(inner, classes, depth=1)
             except Unframed:
-                lost += 1  # how many were in it cannot be told
+                lost += 1  # the number of its records is unknown
                 continue
             lost += scope_lost
             kept.append(_framed(_CHILDREN, scope_bytes))
@@ -91,7 +91,7 @@ def _is_readable(payload: bytes, kind: type[Message]) -> bool:
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Yield a message's fields: number, wire type, with its tag, and for length-delimited ones what is in it."""
+    """Yield a message's fields: number, wire type, bytes with the tag, contents (if length-delimited, else b"")."""
     at, size = 0, len(body)
     while at < size:
         begin = at
@@ -131,7 +131,7 @@ def _framed(number: int, payload: bytes) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """Write a number as protobuf does."""
+    """Encode a number as a protobuf varint."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -19,22 +19,22 @@ from contracts.errors import InvalidRequest
 from contracts.recording.names import BATCH_ID
 
 M = TypeVar("M", bound=Message)
-_PARTS: Final = 1  # the field of every request's parts
+_PARTS: Final = 1  # number of the field with a request's parts, in all signals
 _HEXADECIMAL_IDS: Final = ("traceId", "spanId", "parentSpanId")
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What can be told of a request at receipt: how many records, and how many of them will never be rows."""
+    """Counts at receipt: records in a request, and those that can never be stored."""
 
     records: int
     unreadable: int
 
 
 class SignalProcessor(ABC, Generic[M]):
-    """Reads one signal's export requests.
+    """Base class: parses and processes the export requests of one signal (logs, traces or metrics).
 
-    `parts` names the field whose items have a resource, `scopes` the one below, `records` the one that has the records.
+    Field names: `parts` of the items with a resource, `scopes` below these, `records` below the scopes.
     """
 
     signal: ClassVar[Signal]
@@ -45,39 +45,39 @@ class SignalProcessor(ABC, Generic[M]):
 
     @abstractmethod
     def survey(self, message: M) -> Survey:
-        """Judge a request cheaply, without decoding what is packed in it."""
+        """Count the records of a request, without decoding packed ones."""
 
     @abstractmethod
     def process(self, batch: SpooledBatch) -> Processed:
-        """Create rows of a batch. Pure: the same batch gives the same rows, also after a crash."""
+        """Return the rows of a batch. Deterministic: the same batch gives the same rows, also after a crash."""
 
     @abstractmethod
     def response(self, rejected: int, reason: str) -> Message:
-        """Return the answer to an export request, with OTLP's partial success where something was rejected."""
+        """Return the OTLP response, with a partial success if records were rejected."""
 
     def is_ours(self, record: Any) -> bool:
-        """Return whether a record is a packed one of a gateway's: never sampled, limited or changed."""
+        """Return whether a record is a gateway's packed record, which is never sampled, limited or changed."""
         return False
 
     def size(self, record: Any) -> int:
-        """Return how many records of the answer's counting one message is."""
+        """Return how many records a message counts as in the response (a metric counts its points)."""
         return 1
 
     def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
-        """Return a record that is not ours by the tenant it names, `own` where it names none."""
+        """Return a third-party record by the tenant that it names; by `own` if it names none."""
         return {tenant_in(record.attributes) or own: record}
 
     def foreign_records(self, part: Any) -> int:
-        """Return the number of records of a part that are not ours."""
+        """Return the number of third-party records in a part."""
         return sum(self.size(record) for record in self.records_of(part) if not self.is_ours(record))
 
     def records_of(self, part: Any) -> Iterator[Any]:
-        """Yield a part's records, of all its scopes."""
+        """Yield the records of all scopes of a part."""
         for scope in getattr(part, self.scopes):
             yield from getattr(scope, self.records)
 
     def drop_foreign(self, part: Any) -> int:
-        """Accept the records that are not ours out of a part, and return how many they were."""
+        """Remove the third-party records from a part, and return their number."""
         dropped = self.foreign_records(part)
         for scope in getattr(part, self.scopes):
             records = getattr(scope, self.records)
@@ -88,7 +88,7 @@ class SignalProcessor(ABC, Generic[M]):
         return dropped
 
     def salvage(self, body: bytes) -> tuple[bytes, int]:
-        """Return a body without the unreadable records, and their number. Raises InvalidRequest if none is left."""
+        """Return a body without its unreadable records, and their number. Raises InvalidRequest if none is left."""
         try:
             sound, lost = salvage(body, class_of_field(self.request, _PARTS))
         except Unframed as error:
@@ -111,24 +111,24 @@ class SignalProcessor(ABC, Generic[M]):
             raise self._malformed(body) from error
 
     def parse_json(self, body: bytes) -> M:
-        """Parse an OTLP/JSON body: protobuf's JSON, but with ids in hexadecimal. Raises InvalidRequest."""
+        """Parse an OTLP/JSON body (protobuf JSON with hexadecimal ids). Raises InvalidRequest."""
         try:
             found = json.loads(body, object_hook=_ids_to_base64)
             if not isinstance(found, dict):
                 raise ValueError("not an object")
             return json_format.ParseDict(found, self.request(), ignore_unknown_fields=True)
         except (ValueError, json_format.ParseError, RecursionError, OverflowError, SystemError) as error:
-            # Infinity where an enumeration is expected is an OverflowError, half a surrogate pair a SystemError.
+            # Infinity in place of an enumeration raises OverflowError, half a surrogate pair SystemError.
             raise InvalidRequest(
                 f"the body of {len(body)} bytes is not an OTLP/JSON {self.request.DESCRIPTOR.name}",
                 code="malformed_json",
             ) from error
 
     def split(self, message: M, body: bytes) -> list[tuple[str, bytes]]:
-        """Split a request by the senders' batch ids: (id or '', body) of each, in the order they appear.
+        """Split a request by the senders' batch ids; return (id or "", body) of each, in order of appearance.
 
-        A gateway's request is one batch; a collector in front of us may have merged several senders' into one. Parts
-        without a record are left out.
+        A gateway's request is one batch; an upstream collector may have merged several senders' requests. Parts
+        without records are omitted.
         """
         batches: dict[str, list[Any]] = {}
         given = getattr(message, self.parts)

@@ -1,7 +1,7 @@
-"""OTLP's trace request, read with its attributes left packed: the same bytes, described without what is in them.
+"""A protobuf description of OTLP's trace request that leaves attributes as bytes.
 
-Most attributes of a batch say what others have said, so they are looked up by their bytes and never taken apart. The
-parser gives those bytes at no cost of ours. Fields that no row keeps are not described.
+Most attributes of a batch repeat, so they are looked up in a cache by their bytes instead of parsed. Fields that are
+not stored are not described.
 Source of names and numbers: opentelemetry-proto 1.9, `trace/v1/trace.proto`.
 """
 
@@ -17,7 +17,7 @@ _STRING, _BYTES, _FIXED64, _INT32, _MESSAGE = (
     descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE,
 )
-# By message: field, number, type or the message it holds, whether there are several. Enumerations are read as numbers.
+# By message: field name, number, type or message type, whether it is repeated. Enumerations are read as integers.
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
     "Request": (("resource_spans", 1, "ResourceSpans", True),),
     "ResourceSpans": (("resource", 1, "Resource", False), ("scope_spans", 2, "ScopeSpans", True)),
@@ -64,7 +64,8 @@ def _request_class() -> Any:
                 field.type, field.type_name = _MESSAGE, f".{_PACKAGE}.{kind}"
             else:
                 field.type = kind
-    pool = descriptor_pool.DescriptorPool()  # not the process's own: two of these must never meet in it
+    # A separate pool: the default pool has the standard descriptions of the same messages
+    pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Request"))
 

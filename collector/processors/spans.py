@@ -1,4 +1,4 @@
-"""Spans of anyone's: rows of `traces`, with GenAI attributes in one spelling."""
+"""Processes third-party spans: rows of `traces`, with current names of GenAI attributes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -28,7 +28,7 @@ INVALID_SPAN: Final = "invalid_span"
 _INVALID: Final = "trace id must be 16 bytes and span id 8, neither all zero"
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
-# Of most spans. Shared, and never changed: rows are copied where a step puts something right.
+# Empty values of most spans, shared and never changed: steps copy a row before they change it.
 _NO_EVENTS: Final[tuple[list[int], list[str], list[dict[str, str]]]] = ([], [], [])
 _NO_LINKS: Final[tuple[list[bytes], list[bytes], list[str], list[dict[str, str]]]] = ([], [], [], [])
 _KINDS: Final[dict[int, str]] = {
@@ -40,7 +40,7 @@ _STATUSES: Final[dict[int, str]] = {
 
 
 class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
-    """Reads requests of /v1/traces."""
+    """Processor of /v1/traces."""
 
     signal = "traces"
     parts = "resource_spans"
@@ -49,12 +49,12 @@ class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
     request = ExportTraceServiceRequest
 
     def survey(self, message: ExportTraceServiceRequest) -> Survey:
-        """Count spans, and those without the ids that make them spans."""
+        """Count the spans, and those with an invalid trace or span id."""
         valid = [_has_ids(span) for _, _, span in _spans(message)]
         return Survey(len(valid), valid.count(False))
 
     def response(self, rejected: int, reason: str) -> ExportTraceServiceResponse:
-        """Return how many spans were rejected."""
+        """Return the OTLP response with the number of rejected spans."""
         response = ExportTraceServiceResponse()
         if rejected:
             response.partial_success.rejected_spans = rejected
@@ -62,7 +62,7 @@ class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
         return response
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Create a row of each span that has its ids."""
+        """Return a row per span with valid ids."""
         processed = Processed()
         reader = _SpanReader(processed, batch.received_at_ns)
         try:
@@ -99,7 +99,7 @@ def _has_ids(span: Any) -> bool:
 
 
 class _SpanReader:
-    """Makes rows of one batch's spans. What spans of a resource and a scope share is read once."""
+    """Converts one batch's spans to rows; parses resource and scope attributes once."""
 
     def __init__(self, processed: Processed, received_at_ns: int) -> None:
         self._processed = processed
@@ -108,7 +108,7 @@ class _SpanReader:
         self._tenant = self._service = self._scope_name = self._scope_version = ""
 
     def begin_resource(self, attributes: Iterable[bytes]) -> None:
-        """Go on with the spans of a resource."""
+        """Set the resource of the following spans."""
         noticed: list[str] = []
         self._resource = packed_attribute_map(attributes, noticed)
         self._tenant = self._resource.get(TENANT, "")
@@ -116,11 +116,11 @@ class _SpanReader:
         self._processed.notice(noticed)
 
     def begin_scope(self, scope: Any) -> None:
-        """Go on with the spans of a scope of it."""
+        """Set the scope of the following spans."""
         self._scope_name, self._scope_version = scope.name, scope.version
 
     def row(self, span: Any) -> SpanRow:
-        """Create a row of a span that has its ids."""
+        """Return the row of a span with valid ids."""
         noticed: list[str] = []
         attributes = packed_attribute_map(span.attributes, noticed)
         started_at_ns, duration_ns = self._times(span, noticed)
@@ -163,7 +163,7 @@ class _SpanReader:
         return row
 
     def _times(self, span: Any, noticed: list[str]) -> tuple[int, int]:
-        """Return when it began, and for how long it took, in nanoseconds."""
+        """Return the span's start (Unix ns, clamped) and duration (ns)."""
         stated_start_ns, stated_end_ns = span.start_time_unix_nano, span.end_time_unix_nano
         started_at_ns = clamp_time(stated_start_ns, self._received_at_ns)
         ended_at_ns = clamp_time(stated_end_ns, self._received_at_ns)

@@ -1,7 +1,7 @@
-"""Tail sampling: which traces are kept is decided when they are whole, by what happened in them.
+"""Tail sampling: decides which traces to store when they are complete.
 
-Kept are traces with an error, slow ones, expensive ones, and a random share of the rest. Packed records are not
-spans and never come here. A span waits in memory: what has not been decided when the process is killed is lost.
+Traces with an error, slow and expensive traces are stored, and a random share of the rest. Gateways' packed records
+are not spans and are not sampled. Undecided spans are in memory and are lost if the process is killed.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ from contracts.recording.names import BATCH_ID, SAMPLED_SHARE
 _log = logging.getLogger(__name__)
 
 SAMPLED_OUT: Final = "sampled_out"
-_RANDOM_BITS: Final = 56  # of a trace id that are random (W3C Trace Context, level 2)
+_RANDOM_BITS: Final = 56  # random bits of a trace id (W3C Trace Context, level 2)
 _RANDOM_BYTES: Final = _RANDOM_BITS // 8
 _REMEMBERED: Final = 100_000
 _REMEMBERED_REQUESTS: Final = 10_000
 _LOOK_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 5.0
-_SPAN_OVERHEAD_BYTES: Final = 250  # of the objects around a span's bytes
+_SPAN_OVERHEAD_BYTES: Final = 250  # bytes of the Python objects around a span's bytes
 _SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingPolicy:
-    """Which traces to keep. `share` of those that are neither faulty nor slow nor expensive; 1 keeps all."""
+    """Which traces to store. `share`: part of the traces without errors, slow spans or high cost; 1: all."""
 
     share: float
     slow_seconds: float
@@ -51,12 +51,12 @@ class SamplingPolicy:
     max_bytes: int
 
     def is_drawn(self, trace_id: bytes) -> bool:
-        """Draw by the trace's id, so that every collector draws alike."""
+        """Return whether a trace is in the random share; it depends only on the id, so all collectors agree."""
         drawn = int.from_bytes(trace_id[-_RANDOM_BYTES:])
         return drawn >= (1 - self.share) * (1 << _RANDOM_BITS)
 
     def is_worth_keeping(self, span: Span) -> bool:
-        """Return whether one span alone is a reason to keep its trace."""
+        """Return whether a span requires its trace to be stored: an error, slow, or expensive."""
         if span.status.code == Status.StatusCode.STATUS_CODE_ERROR:
             return True
         if span.end_time_unix_nano - span.start_time_unix_nano >= self.slow_seconds * _SECOND_NS:
@@ -67,24 +67,24 @@ class SamplingPolicy:
         )
 
 
-_Shell = tuple[bytes, str, bytes, str]  # resource and scope as bytes, each with its schema's URL
+_Shell = tuple[bytes, str, bytes, str]  # resource and scope as bytes, each with its schema URL
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What is known of a trace that is not decided."""
+    """The held spans of an undecided trace."""
 
     decide_at: float
-    spans: dict[bytes, _Shell] = field(default_factory=dict)  # by their bytes: one that comes again is one
+    spans: dict[bytes, _Shell] = field(default_factory=dict)  # by their bytes, which removes duplicates
     size: int = 0
     is_worth_keeping: bool = False
 
 
 class TailSampler:
-    """Removes spans from requests, holds them for `wait_seconds`, and passes on those of the traces it keeps.
+    """Holds spans for `wait_seconds` after a trace's first span, then passes on those of the traces to store.
 
-    Spans that come after the decision follow it; one that is itself a reason to keep is kept. `start` and `stop` bound
-    a thread that decides; at `stop` everything is decided.
+    Spans that arrive after the decision follow it, unless they require storing themselves. A thread started by `start`
+    decides; `stop` decides all remaining traces.
     """
 
     def __init__(
@@ -99,29 +99,29 @@ class TailSampler:
         self._counters = counters
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[bytes, _Trace] = OrderedDict()  # in the order they are to be decided
+        self._waiting: OrderedDict[bytes, _Trace] = OrderedDict()  # in order of decision
         self._held_bytes = 0
-        self._is_stuck = False  # what was decided last could not be handed on
-        # The last ones by their digests: a byte for each span, 1 where it went on at once; empty if none did.
+        self._is_stuck = False  # the spool refused the last decided spans
+        # Recent requests by digest: a byte per span, 1 if it was passed on immediately; empty if none was.
         self._requests: OrderedDict[bytes, bytes] = OrderedDict()
         self._decided: OrderedDict[bytes, bool] = OrderedDict()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Start to decide."""
+        """Start the deciding thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Decide everything, and end."""
+        """Decide all traces and stop the thread."""
         self._stopping.set()
         self._thread.join()
         self.decide(math.inf)
 
     def admit(self, arrival: Arrival) -> None:
-        """Accept the spans of a request of /v1/traces; other signals pass. A request that comes again is acknowledged.
+        """Take the spans of a traces request; other signals pass unchanged. A repeated request is only acknowledged.
 
-        Raises LimitExceeded (429, code sampling_full) where what is held cannot be handed on: nothing was taken then.
+        Raises LimitExceeded (429, code sampling_full) if held spans cannot be passed on; nothing was taken then.
         """
         if arrival.processor.signal != "traces" or self._policy.share >= 1:
             return
@@ -142,14 +142,14 @@ class TailSampler:
                 self._requests[digest] = passed if late else b""
                 if len(self._requests) > _REMEMBERED_REQUESTS:
                     self._requests.popitem(last=False)
-            else:  # what went on at once goes on again: the spool may have refused it, and knows what it has
+            else:  # passed on again: the spool may have refused these, and removes duplicates
                 late = list(compress(_spans(arrival.message), went_on))
         if went_on is not None:
             self._counters.noticed("duplicate_batches")
         arrival.message, arrival.body = _request(late), None
 
     def decide(self, now: float | None = None) -> None:
-        """Decide the traces whose time has come, and hand on the kept ones; those that are not taken are held on."""
+        """Decide the traces that are due and pass on those to store; if the spool refuses them, hold them longer."""
         moment = self._monotonic() if now is None else now
         decided: dict[bytes, _Trace] = {}
         kept: list[tuple[_Shell, bytes]] = []
@@ -169,7 +169,7 @@ class TailSampler:
             self._keep(_request(kept))
             self._is_stuck = False
         except (LimitExceeded, Unavailable) as error:
-            if math.isinf(moment):  # the end: there is no later
+            if math.isinf(moment):  # stopping: no later attempt
                 self._lose(len(kept), error)
             else:
                 self._hold_on(decided)
@@ -181,11 +181,11 @@ class TailSampler:
         _log.warning("sampled spans lost spans=%d reason=%s", spans, error.message)
 
     def _hold_on(self, decided: dict[bytes, _Trace]) -> None:
-        """Withdraw traces that the spool has not taken: they are acknowledged, and decided again alike."""
+        """Put back traces that the spool refused: they were acknowledged, and will be decided again in the same way."""
         with self._lock:
             self._is_stuck = True
             for trace_id, trace in reversed(decided.items()):
-                later = self._waiting.pop(trace_id, None)  # spans of it that came meanwhile
+                later = self._waiting.pop(trace_id, None)  # spans of the trace that arrived meanwhile
                 if later is not None:
                     trace.spans = {**later.spans, **trace.spans}
                     trace.size += later.size
@@ -201,7 +201,7 @@ class TailSampler:
             self.decide()
 
     def _hold(self, shell: _Shell, span: Span) -> bool:
-        """Hold a span; False if it is to go on at once."""
+        """Hold a span; return False if it must be passed on immediately."""
         verdict = self._decided.get(span.trace_id)
         if verdict is not None:
             if verdict or self._policy.is_worth_keeping(span):
@@ -239,7 +239,7 @@ def _amount(value: AnyValue) -> float:
 
 
 def _share_attribute(share: float) -> bytes:
-    """Write the attribute that says for how many others a drawn span stands; messages merge by concatenation."""
+    """Return the sampling-ratio attribute of a sampled span, serialised; appending it to a span's bytes adds it."""
     span = Span()
     span.attributes.add(key=SAMPLED_SHARE).value.double_value = share
     return span.SerializeToString()
@@ -247,7 +247,7 @@ def _share_attribute(share: float) -> bytes:
 
 def _spans(message: Any) -> Iterator[tuple[_Shell, Span]]:
     for part in message.resource_spans:
-        resource = part.resource.SerializeToString()  # a message would keep all of its request in memory
+        resource = part.resource.SerializeToString()  # bytes: a message would keep its request in memory
         for scope in part.scope_spans:
             shell = (resource, part.schema_url, scope.scope.SerializeToString(), scope.schema_url)
             for span in scope.spans:
@@ -255,7 +255,7 @@ def _spans(message: Any) -> Iterator[tuple[_Shell, Span]]:
 
 
 def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
-    """Put spans together again: those that came in one scope of one resource stand in one."""
+    """Build a request from spans, grouped by their original resource and scope."""
     request = ExportTraceServiceRequest()
     scopes: dict[_Shell, Any] = {}
     for shell, span in spans:
@@ -263,7 +263,8 @@ def _request(spans: list[tuple[_Shell, Any]]) -> ExportTraceServiceRequest:
         if found is None:
             resource, resource_url, scope, scope_url = shell
             part = request.resource_spans.add(resource=Resource.FromString(resource), schema_url=resource_url)
-            # A sender's spans are decided at several times: under its batch id the second would be a repetition.
+            # Without the sender's batch id: its spans are decided at several times, and the second would count as a
+            # duplicate.
             drop_attribute(part.resource, BATCH_ID)
             found = scopes[shell] = part.scope_spans.add(
                 scope=InstrumentationScope.FromString(scope), schema_url=scope_url

@@ -1,1 +1,1 @@
-"""Ways in."""
+"""Receivers: OTLP over HTTP and gRPC, and Prometheus scrapes."""

@@ -1,4 +1,4 @@
-"""Bodies of export requests: read with a limit, inflated with a limit, counted while they are in memory."""
+"""Reads and decompresses bodies of export requests, with limits on size and on memory in use."""
 
 import threading
 import zlib
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from contracts.errors import BodyTooLarge, InvalidRequest, LimitExceeded, UnsupportedMediaType
 
-_GZIP_WINDOW = 31  # zlib's way to say: gzip header and trailer
+_GZIP_WINDOW = 31  # zlib's window size for gzip header and trailer
 _RETRY_SECONDS = 1.0
-_MAX_GZIP_MEMBERS = 64  # senders use one; each costs a copy of all that follows, so thousands would cost minutes
+_MAX_GZIP_MEMBERS = 64  # senders use one; each copies the remaining bytes, so thousands would take minutes
 
 
 class InflightBytes:
-    """Bounds the bytes of bodies being received at one time. For any thread."""
+    """Limits the total bytes of bodies that are being received. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -22,7 +22,7 @@ class InflightBytes:
 
     @contextmanager
     def lease(self) -> Iterator["Lease"]:
-        """Hold bytes for one request; they are given back when the block ends."""
+        """Provide a `Lease` for one request in a `with` block; its bytes are returned at the end."""
         lease = Lease(self)
         try:
             yield lease
@@ -32,14 +32,14 @@ class InflightBytes:
 
 
 class Lease:
-    """The bytes one request holds."""
+    """The bytes that one request holds."""
 
     def __init__(self, inflight: InflightBytes) -> None:
         self._inflight = inflight
         self.held = 0
 
     def grow_to(self, size: int) -> None:
-        """Hold at least `size` bytes. Raises LimitExceeded (429, code memory_pressure) beyond the bound."""
+        """Hold at least `size` bytes. Raises LimitExceeded (429, code memory_pressure) beyond the total limit."""
         with self._inflight.lock:
             more = max(size - self.held, 0)
             if more and self._inflight.held + more > self._inflight.max_bytes:
@@ -54,11 +54,11 @@ class Lease:
 
 
 async def read_body(stream: AsyncIterator[bytes], declared: int | None, max_bytes: int, lease: Lease) -> bytes:
-    """Read a body of at most `max_bytes`. Raises BodyTooLarge, before reading where the length is declared."""
+    """Read a body of at most `max_bytes`. Raises BodyTooLarge, before reading if the declared length is too large."""
     if declared is not None:
         _check_size(declared, max_bytes)
         lease.grow_to(declared)
-    body = bytearray()  # and not pieces of a few bytes each, which would take many times their length
+    body = bytearray()  # one buffer: a list of small pieces would take many times their length
     async for chunk in stream:
         size = len(body) + len(chunk)
         _check_size(size, max_bytes)
@@ -73,9 +73,9 @@ def _check_size(size: int, max_bytes: int) -> None:
 
 
 def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Undo the content encoding: none or gzip. Never holds more than `max_bytes` of result.
+    """Decompress a body with content encoding "" (none), identity or gzip, to at most `max_bytes`.
 
-    Raises UnsupportedMediaType, BodyTooLarge for what inflates beyond the bound, InvalidRequest for a broken stream.
+    Raises UnsupportedMediaType, BodyTooLarge if the result is larger, InvalidRequest for an invalid gzip stream.
     """
     if encoding in ("", "identity"):
         return body
@@ -83,7 +83,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
         raise UnsupportedMediaType(f"content encoding {encoding[:40]!r} is not read here; use gzip or none")
     parts: list[bytes] = []
     size = 0
-    while body:  # a gzip file may be several members after one another
+    while body:  # a gzip stream may have several members
         if len(parts) == _MAX_GZIP_MEMBERS:
             raise InvalidRequest(
                 f"the body has more than {_MAX_GZIP_MEMBERS} gzip members; compress it as one", code="malformed_gzip"

@@ -1,4 +1,4 @@
-"""The memory limiter: beyond a bound of resident memory, senders are asked to come again."""
+"""The memory limiter: above a limit of resident memory, requests are refused and senders retry."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Return this process's resident memory, as /proc tells it; 0 if there is no /proc."""
+    """Return this process's resident memory in bytes, from /proc; 0 if there is no /proc."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     except OSError:
@@ -23,9 +23,9 @@ def resident_bytes() -> int:
 
 
 class MemoryLimiter:
-    """Refuses while the process holds more than `max_bytes`; looks at most four times a second. For any thread.
+    """Refuses new requests while the process uses more than `max_bytes`, measured at most four times a second.
 
-    What is refused is what is about to be received: what was acknowledged is on disk, and needs no memory.
+    Thread-safe. Acknowledged data is on disk and is not affected.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MemoryLimiter:
         self._held = 0
 
     def check(self) -> None:
-        """Raise LimitExceeded (429, code memory_pressure) while there is too much in memory."""
+        """Raise LimitExceeded (429, code memory_pressure) while memory use is above the limit."""
         with self._lock:
             now = self._monotonic()
             if now - self._looked_at >= _LOOK_SECONDS:

@@ -33,19 +33,18 @@ SERVICES: Final[dict[str, Signal]] = {
     "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
     "opentelemetry.proto.collector.metrics.v1.MetricsService": "metrics",
 }
-_THREADS: Final = 2  # they wait for the spool's disk; reading is the interpreter's, one at a time
-_STREAMS: Final = 64  # of one connection; without this limit, one client opens as many as it likes
-_CALLS: Final = 64  # beyond, gRPC itself answers RESOURCE_EXHAUSTED
+_THREADS: Final = 2  # threads mostly wait for the spool's disk
+_STREAMS: Final = 64  # concurrent streams per connection; unlimited by default
+_CALLS: Final = 64  # beyond this, gRPC itself answers RESOURCE_EXHAUSTED
 _STOP_SECONDS: Final = 2.0
 _IDLE_MS: Final = 30_000
 
 
 class OtlpGrpcReceiver:
-    """A gRPC server that hands requests on as bytes: they are parsed once, by the pipeline.
+    """A gRPC server that passes requests to the pipeline as bytes, and answers when they are on disk.
 
-    Answers once a request is on disk. RESOURCE_EXHAUSTED and UNAVAILABLE carry a RetryInfo where it is worth coming
-    again. Connections come through `bound`, whose port is `port`. Raises ConfigurationError if there is no room for a
-    socket file.
+    RESOURCE_EXHAUSTED and UNAVAILABLE have a RetryInfo if a retry can succeed. Connections come through the relay
+    `bound`, which listens on `port`. Raises ConfigurationError if the socket file cannot be created.
     """
 
     def __init__(
@@ -66,12 +65,12 @@ class OtlpGrpcReceiver:
         self._memory = memory
         self._inflight = inflight
         options = (
-            ("grpc.max_receive_message_length", max_bytes),  # of the message as inflated
+            ("grpc.max_receive_message_length", max_bytes),  # size of the decompressed message
             ("grpc.max_connection_idle_ms", _IDLE_MS),
             ("grpc.max_concurrent_streams", _STREAMS),
-            ("grpc.max_metadata_size", header_bytes // 2),  # beyond, a call may be refused
-            ("grpc.absolute_max_metadata_size", header_bytes),  # beyond, it is
-            ("grpc.server_handshake_timeout_ms", int(head_seconds * 1000)),  # until the client's HTTP/2 settings
+            ("grpc.max_metadata_size", header_bytes // 2),  # metadata above this may be refused
+            ("grpc.absolute_max_metadata_size", header_bytes),  # metadata above this is always refused
+            ("grpc.server_handshake_timeout_ms", int(head_seconds * 1000)),  # timeout for the client's HTTP/2 settings
         )
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grpc")
         self._server = grpc.server(pool, options=options, maximum_concurrent_rpcs=_CALLS)
@@ -79,7 +78,8 @@ class OtlpGrpcReceiver:
             handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._export(signal))
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
         self.port: int = bound.getsockname()[1]
-        # gRPC tells of no connection: the relay before it has their shares. The directory is for its owner alone.
+        # gRPC does not report connections, so a relay in front of it limits them. Only the owner can read the
+        # directory.
         self._directory = tempfile.TemporaryDirectory(prefix="tollkeeper-otlp-")
         path = f"{self._directory.name}/grpc"
         try:
@@ -89,12 +89,12 @@ class OtlpGrpcReceiver:
         self._relay = BoundedRelay(bound, path, table, head_seconds)
 
     def start(self) -> None:
-        """Start to answer."""
+        """Start to accept calls."""
         self._server.start()
         self._relay.start()
 
     def stop(self) -> None:
-        """Accept nothing more, and finish what is in progress, for at most two seconds. Blocks."""
+        """Refuse new calls and finish those in progress, for at most two seconds. Blocks."""
         self._server.stop(_STOP_SECONDS).wait()
         self._relay.stop()
         self._directory.cleanup()

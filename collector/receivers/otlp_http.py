@@ -31,7 +31,7 @@ PATHS: Final[dict[str, Signal]] = {LOGS_PATH: "logs", TRACES_PATH: "traces", MET
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Bytes as sent, bytes inflated, and the time a sender may take for one body."""
+    """Limits of one body: bytes as sent, bytes decompressed, seconds to send it."""
 
     max_bytes: int
     max_decompressed_bytes: int
@@ -39,9 +39,9 @@ class BodyLimits:
 
 
 class OtlpHttpReceiver:
-    """Answers 200 once a request is on disk; 429 or 503 with Retry-After when it should come again later.
+    """Answers 200 when a request is on disk; 429 or 503 with Retry-After if the sender should retry.
 
-    Parsing and writing happen in `executor`, so that a large batch does not hold up the others' connections.
+    Parsing and writing run in `executor`, so that a large batch does not block other connections.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OtlpHttpReceiver:
                 return _refusal(error, is_json)
             except ClientDisconnect:
                 self._counters.rejected("sender_gone")
-                return Response(status_code=400)  # nobody reads it
+                return Response(status_code=400)  # the client has disconnected
             return self._answer(signal, receipt, is_json)
 
         return export
@@ -111,7 +111,7 @@ def _media_type(request: Request) -> str:
 
 
 def _declared(request: Request) -> int | None:
-    """The declared length. The HTTP parser has refused anything but digits already."""
+    """Return the Content-Length; `None` if there is none. The HTTP parser accepts only digits."""
     length = request.headers.get("content-length")
     if length is None:
         return None
@@ -127,7 +127,7 @@ def _message(message: Message, is_json: bool) -> Response:
 
 
 def _refusal(error: TollkeeperError, is_json: bool) -> Response:
-    """Write an error as OTLP asks: a google.rpc.Status in the request's own encoding."""
+    """Return an error response as OTLP requires: a google.rpc.Status in the request's encoding."""
     headers = {}
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))

@@ -1,7 +1,8 @@
-"""Prometheus scrape: pages of configured targets, read every few seconds and sent down the road of OTLP metrics.
+"""Prometheus scrape: reads the pages of configured targets every few seconds and converts them to OTLP metrics.
 
-dcgm-exporter's names become those of OpenTelemetry's hardware conventions, in their units; vLLM's keep their own, old
-ones the newer. A counter is a cumulative sum, a histogram one point with its buckets, a summary one with its quantiles.
+dcgm-exporter's metrics are renamed and converted to OpenTelemetry's hardware conventions; vLLM's old names are replaced
+by their newer ones. A counter becomes a cumulative sum, a histogram one point with buckets, a summary one with
+quantiles.
 """
 
 import logging
@@ -28,9 +29,7 @@ Fetch = Callable[[str], str]
 
 
 class PrometheusReceiver:
-    """Scrapes every target in turn, in a thread of its own. A target that fails is counted, logged once, and harms
-    no other.
-    """
+    """Scrapes all targets in turn, in its own thread. A failing target is counted and logged once."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class PrometheusReceiver:
         fetch: Fetch | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`targets` are the pages' whole URLs."""
+        """Set the parts; `targets` are the pages' full URLs."""
         self._targets = tuple(targets)
         self._pipeline = pipeline
         self._counters = counters
@@ -55,22 +54,22 @@ class PrometheusReceiver:
         self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
 
     def start(self) -> None:
-        """Start to scrape, where there are targets."""
+        """Start the thread if there are targets."""
         if self._targets:
             self._thread.start()
 
     def stop(self) -> None:
-        """End. Blocks while a page is being read."""
+        """Stop the thread. Blocks while a page is being read."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
 
     def scrape(self, target: str) -> int:
-        """Read one page and put it on disk; return the number of points, 0 if it failed."""
+        """Read one page and write it to the spool; return the number of points, 0 if it failed."""
         try:
             request = metrics_request(self._fetch(target), target, self._clock_ns(), self._started_at_ns)
             receipt = self._pipeline.accept("metrics", request.SerializeToString(), is_json=False)
-        except (OSError, HTTPException, ValueError, TollkeeperError) as error:  # an HTTPException is no OSError
+        except (OSError, HTTPException, ValueError, TollkeeperError) as error:  # an HTTPException is not an OSError
             self._counters.rejected(SCRAPE_FAILED)
             if target not in self._failing:
                 self._failing.add(target)
@@ -88,7 +87,7 @@ class PrometheusReceiver:
 
 
 def fetch_page(url: str) -> str:
-    """Read a page of at most 16 MiB. Raises OSError, HTTPException for what is no HTTP, ValueError for a larger one."""
+    """Read a page of at most 16 MiB. Raises OSError, HTTPException (invalid response), ValueError (larger page)."""
     asked = Request(url, headers={"Accept": "text/plain;version=0.0.4", "User-Agent": "tollkeeper"})
     with urlopen(asked, timeout=_TIMEOUT_SECONDS) as answer:
         page: bytes = answer.read(_MAX_PAGE_BYTES + 1)

@@ -1,6 +1,6 @@
-"""Refusals as OTLP asks: a google.rpc.Status, with the time to wait in a google.rpc.RetryInfo.
+"""Encodes errors as OTLP requires: a google.rpc.Status, with the retry delay in a google.rpc.RetryInfo.
 
-Written field by field: a string, a number and a duration need no package of generated messages.
+Encoded field by field, which saves a dependency on generated messages.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ _SECONDS, _NANOS = 1, 2
 
 
 def status_bytes(error: TollkeeperError, code: int = 0) -> bytes:
-    """Write an error as google.rpc.Status. `code` is gRPC's; over HTTP it is left out."""
+    """Return an error as a serialised google.rpc.Status. `code` is the gRPC code; it is omitted over HTTP."""
     status = _number(_CODE, code) + _bytes(_MESSAGE, error.message.encode())
     if error.retry_after_seconds is not None:
         whole = int(error.retry_after_seconds)
