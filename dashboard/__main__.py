@@ -14,7 +14,7 @@ from contracts.errors import ConfigurationError, TollkeeperError
 from dashboard.settings import DashboardSettings
 from dashboard.theme import theme_flags
 
-# Each viewer's page runs in a thread; glibc would give every one an arena of its own, and Arrow keep what it frees.
+# Each page run is a thread: glibc would give each its own arena, and Arrow would not return freed memory.
 _FRUGAL: Final = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
@@ -31,13 +31,13 @@ def command(settings: DashboardSettings) -> list[str]:
         "client.toolbarMode": "viewer",
         "client.showErrorDetails": "none",
         "runner.magicEnabled": "false",
-        "runner.postScriptGC": "false",  # it looks at every object of the process after each run, for 60 ms and more
+        "runner.postScriptGC": "false",  # a garbage collection after each run takes 60 ms and more
         **theme_flags(),
     }
     app = Path(__file__).with_name("server.py")
     return [
         sys.executable,
-        "-P",  # a folder `dashboard` where the operator happens to stand must not go before the package
+        "-P",  # a folder `dashboard` in the working directory must not shadow the package
         "-m",
         "dashboard.bounded_server",
         "run",

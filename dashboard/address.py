@@ -1,28 +1,28 @@
-"""The page's address is where all choices are kept: a link shows the same, and the back button undoes one choice."""
+"""All choices on a page are parameters of its URL: a link shows the same, and the back button undoes one choice."""
 
 from collections.abc import Mapping
 from typing import Final
 
 import streamlit as st
 
-# What travels from page to page; all other parameters are a page's own.
+# The filters, which links to other pages carry; all other parameters belong to one page.
 TRAVELLING: Final = ("range", "from", "to", "compare", "tenant", "team", "project", "key", "model")
 _PAGES_KEY: Final = "frame_pages"  # by path; set by the frame in each run
 
 
 def get(name: str) -> str | None:
-    """Return a parameter of the address; `None` if it is missing or empty."""
+    """Return a parameter of the page's URL; `None` if it is missing or empty."""
     return st.query_params.get(name) or None
 
 
 def change(changes: Mapping[str, str | None]) -> None:
-    """Change parameters of the address; `None` and empty values remove one. The next run reads them."""
+    """Change parameters of the page's URL; `None` and empty values remove one. The next run reads them."""
     address = {**st.query_params.to_dict(), **changes}
     st.query_params.from_dict({name: value for name, value in address.items() if value})
 
 
 def travelling() -> dict[str, str]:
-    """Return the filters of the address, which a link to another page carries."""
+    """Return the filters in the page's URL, which a link to another page carries."""
     address = st.query_params.to_dict()
     return {name: address[name] for name in TRAVELLING if address.get(name)}
 
@@ -30,9 +30,10 @@ def travelling() -> dict[str, str]:
 def page_link(
     path: str, label: str, parameters: Mapping[str, str | None] | None = None, *, icon: str = "", help: str = ""
 ) -> None:
-    """Draw a link to another page that keeps the filters; `parameters` add to them, or remove where `None`.
+    """Draw a link to another page with the current filters; `parameters` adds to them, or removes those that are
+    `None`.
 
-    A page that this installation or viewer does not have is plain text.
+    If the viewer may not open that page, the label is drawn as plain text.
     """
     page = st.session_state.get(_PAGES_KEY, {}).get(path)
     if page is None:
@@ -49,5 +50,5 @@ def page_link(
 
 
 def remember_pages(pages: Mapping[str, object]) -> None:
-    """Report `page_link` of the pages of this run, by path."""
+    """Set the pages, by path, that `page_link` can link to in this run."""
     st.session_state[_PAGES_KEY] = dict(pages)

@@ -1,4 +1,4 @@
-"""Answers kept for a moment and shared: twenty viewers of one page cost the store one read."""
+"""A short-lived cache of query results that viewers share: twenty viewers of one page cost the store one query."""
 
 import threading
 import time
@@ -15,21 +15,21 @@ Answer = TypeVar("Answer")
 
 @dataclass(slots=True)
 class _Kept:
-    """An answer, or one that is being asked for. Times are the clock's."""
+    """A cached result, or one that is being computed. Times are of the monotonic clock, in seconds."""
 
     answer: Future[Any]
     answered_at: float = 0.0
-    until: float = float("inf")  # as long as whoever asked for it would have it kept
+    until: float = float("inf")  # the longest that its caller allowed it to be cached
 
     def serves(self, now: float, seconds: float) -> bool:
-        """Return whether it may be given to someone who wants an answer at most `seconds` old."""
+        """Return whether the result is at most `seconds` old and has not expired."""
         return now < self.until and now < self.answered_at + seconds
 
 
 class Answers:
-    """Answers by question. A question that is being asked is waited for, not asked twice; failures are not kept.
+    """Results by query. If a query is running already, callers wait for its result. Errors are not cached.
 
-    What is given is shared by all who ask: nobody may change it in place.
+    Results are shared by all callers, who must not change them in place.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_answers: int = MAX_ANSWERS) -> None:
@@ -39,7 +39,7 @@ class Answers:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
     def get(self, question: Hashable, seconds: float, ask: Callable[[], Answer]) -> Answer:
-        """Return the answer, at most `seconds` old. Raises what `ask` raises."""
+        """Return the result of `ask`, at most `seconds` old. Raises what `ask` raises."""
         with self._lock:
             kept, now = self._kept.get(question), self._clock()
             is_mine = kept is None or (kept.answer.done() and not kept.serves(now, seconds))
@@ -65,12 +65,12 @@ class Answers:
         return answer
 
     def clear(self) -> None:
-        """Forget all answers."""
+        """Remove all results."""
         with self._lock:
             self._kept.clear()
 
     def _forget(self) -> None:
-        """Drop what is too old to be given, and what was asked longest ago to make room for one more."""
+        """Remove expired results, and the oldest if there is no room for one more."""
         now = self._clock()
         for question in [question for question, kept in self._kept.items() if kept.until <= now]:
             del self._kept[question]

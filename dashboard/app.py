@@ -9,7 +9,7 @@ from dashboard.pages import PAGES
 
 _HERE = Path(__file__).parent
 
-# The icon is a file: the browser would fetch one of Streamlit's named icons from a server of Google's.
+# The icon is a file: browsers load Streamlit's named icons from Google's servers.
 st.set_page_config(page_title="Tollkeeper", page_icon=str(_HERE / "icon.svg"), layout="wide", initial_sidebar_state=200)
 st.logo(str(_HERE / "logo.svg"), size="large")
 frame.run(PAGES)

@@ -17,17 +17,18 @@ from dashboard.reader import control_answers, control_connections, secrets, sett
 from dashboard.viewer import Viewer
 
 SESSION_COOKIE: Final = "tollkeeper_session"
-PREFERENCES_KEY: Final = "preferences"  # of this session: chosen on the page, before the cookie comes back
-_CHECKED_SECONDS: Final = 5.0  # how long a session that was ended elsewhere may go on here
-# What a proxy adds: a request that has one of these came from elsewhere, though the connection is from here.
+# Key in Streamlit's session state: preferences chosen on the page, until the browser sends the new cookie.
+PREFERENCES_KEY: Final = "preferences"
+_CHECKED_SECONDS: Final = 5.0  # cache time of a session's check; an ended session may last this much longer
+# Headers that proxies add: a request with one of these came from another machine, even over a local connection.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 
 
 def arrive() -> Viewer | None:
     """Return the viewer of this page run; `None` if they must sign in first.
 
-    A session goes before sitting at this machine, so that a person may look at what another sees. Raises
-    ControlUnavailable where a session cannot be checked.
+    A session takes precedence over local access, so that a local user can see what another user sees. Raises
+    ControlUnavailable if the session cannot be checked.
     """
     token = _cookie(SESSION_COOKIE)
     if token:
@@ -41,11 +42,12 @@ def arrive() -> Viewer | None:
 
 
 def is_at_this_machine(all_headers: Mapping[str, str]) -> bool:
-    """Return whether who sent a request needs no account.
+    """Return whether a request comes from a local user, who needs no account.
 
-    So it is where the dashboard listens on a loopback address alone and no setting speaks of others, nothing forwarded
-    the request, and a page of its own under a loopback name sent it: no other site's page (DNS rebinding), no page of
-    another port and no proxy on this machine lets others in, but for a proxy that is named nowhere and hides itself.
+    True if the dashboard listens on a loopback address only and no setting names a proxy or public URL, no proxy
+    forwarded the request, and its Host and Origin are this dashboard's under a loopback name. So neither other sites'
+    pages (DNS rebinding) nor pages of other ports get access. An unconfigured proxy that adds no header is not
+    detected.
     """
     if not settings().is_for_this_machine:
         return False
@@ -56,9 +58,9 @@ def is_at_this_machine(all_headers: Mapping[str, str]) -> bool:
 
 
 def is_from_own_page(headers: Mapping[str, str]) -> bool:
-    """Return whether no page but this dashboard's own sent a request: another port of this machine is another's page.
+    """Return whether a request has no Origin header or this dashboard's own; another port is another origin.
 
-    Programs name no origin; browsers do with every WebSocket.
+    Programs send no Origin; browsers send it with every WebSocket.
     """
     return "origin" not in headers or urlsplit(headers["origin"]).netloc == headers.get("host")
 
@@ -73,7 +75,7 @@ def _is_loopback_name(host: str) -> bool:
 
 def _cookie(name: str) -> str:
     value = st.context.cookies.get(name)
-    return value if isinstance(value, str) else ""  # outside of a server Streamlit hands out something else
+    return value if isinstance(value, str) else ""  # outside of a server Streamlit returns another type
 
 
 def _of_session(token: str) -> Viewer:
@@ -86,7 +88,7 @@ def _of_session(token: str) -> Viewer:
 
 
 def _dressed(viewer: Viewer) -> Viewer:
-    """Add how numbers and times are written for this viewer: as they chose, else as their browser says."""
+    """Return the viewer with locale, time zone and currency: those that they chose, else their browser's."""
     chosen: Preferences = st.session_state.get(PREFERENCES_KEY) or Preferences.of_cookie(_cookie(COOKIE))
     zone: ZoneInfo = zone_of(chosen.zone, st.context.timezone)
     locale = locale_of(chosen.locale, settings().dashboard_locale, st.context.locale)

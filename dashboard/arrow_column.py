@@ -1,4 +1,4 @@
-"""A column of a table as an Arrow array, made of its bytes: `pyarrow.array` would load pandas (40 MB) for any list."""
+"""Build Arrow arrays for table columns from buffers: `pyarrow.array` would load pandas (40 MB) for any list."""
 
 import math
 from array import array
@@ -15,13 +15,13 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a cell is empty: nothing, or a number that is none."""
+    """Return whether a cell is empty: `None` or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def arrow_column(values: list[Any]) -> "pyarrow.Array":
-    """Return an array of the values' type, null where one is missing; of text where types are mixed."""
-    import pyarrow as pa  # here, for it takes long to load, and a command that draws nothing needs none of it
+    """Return an array of the values' type, with null for missing values. Mixed types become text."""
+    import pyarrow as pa  # imported here: it loads slowly, and most commands do not need it
 
     known = [value for value in values if not is_missing(value)]
     gaps = None if len(known) == len(values) else pa.py_buffer(_bits([not is_missing(value) for value in values]))
@@ -37,7 +37,7 @@ def arrow_column(values: list[Any]) -> "pyarrow.Array":
 
 
 def _others(values: list[Any], kinds: set[type], gaps: Any) -> "pyarrow.Array":
-    """Return an array of values of another type, such as decimals, which exports alone have; of text if it has none."""
+    """Return an array of another type, such as decimals in exports; of text if Arrow has no such type."""
     import pyarrow as pa  # here: see above
 
     if not any(issubclass(kind, (str, int, datetime)) for kind in kinds):
@@ -49,7 +49,7 @@ def _others(values: list[Any], kinds: set[type], gaps: Any) -> "pyarrow.Array":
 
 
 def _numbers(values: list[Any], known: list[Any], kinds: set[type], gaps: Any) -> "pyarrow.Array | None":
-    """Return an array of truths, of whole numbers or of floats; `None` where they are mixed, or too large."""
+    """Return an array of booleans, integers or floats; `None` if the types are mixed or a number is too large."""
     import pyarrow as pa  # here: see above
 
     if kinds == {bool}:
@@ -63,7 +63,7 @@ def _numbers(values: list[Any], known: list[Any], kinds: set[type], gaps: Any) -
 
 
 def _times(values: list[Any], known: list[datetime], gaps: Any) -> "pyarrow.Array | None":
-    """Return an array of times; `None` where some have a zone and some have none."""
+    """Return an array of times; `None` if only some have a time zone."""
     import pyarrow as pa  # here: see above
 
     zones = {value.utcoffset() is None for value in known}
@@ -93,7 +93,7 @@ def _written(value: object) -> str:
 
 
 def _bits(truths: list[bool]) -> bytes:
-    """Return a bitmap, least significant bit first (Arrow, columnar format, "Validity bitmaps")."""
+    """Return booleans as a bitmap, least significant bit first (Arrow columnar format, "Validity bitmaps")."""
     number = sum(1 << place for place, truth in enumerate(truths) if truth)
     return number.to_bytes(-(-len(truths) // 8), "little")
 
@@ -104,5 +104,5 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _zone_name(moment: datetime) -> str:
-    """Return the name of the zone in which moments are shown: `UTC` where they have an offset alone."""
+    """Return the time zone's name for Arrow; `UTC` if the time has only an offset."""
     return str(getattr(moment.tzinfo, "key", "UTC"))

@@ -1,4 +1,4 @@
-"""Streamlit's command line, with the limits on connections that all our listeners have."""
+"""Streamlit's command line, with the connection limits that all processes of Tollkeeper have."""
 
 import logging
 import sys
@@ -15,9 +15,9 @@ from backends.web.bounded_protocol import BoundedProtocol, Bounds
 from backends.web.server import Server
 from dashboard.settings import DashboardSettings
 
-# What uvicorn looks up where a server names no protocol: Streamlit names none, and takes none.
+# The protocol that uvicorn uses by default: Streamlit does not set one and has no option for it.
 _CHOSEN: Final = "auto"
-# What a page's widgets hold is far below. Streamlit's option is no help: it also bounds what the server sends.
+# The state of a page's widgets is far smaller. Streamlit's own option would also limit what the server sends.
 _MESSAGE_BYTES: Final = 1 << 20
 
 
@@ -27,19 +27,19 @@ def _bounds() -> Bounds:
 
 
 def protocol(**of_uvicorn: Any) -> BoundedProtocol:
-    """Create a connection's protocol, as uvicorn's protocol factory."""
+    """Return a protocol object for a connection; this is uvicorn's protocol factory."""
     of_uvicorn["config"].ws_max_size = _MESSAGE_BYTES
     return BoundedProtocol(_bounds(), **of_uvicorn)
 
 
 def _log_as_others(logger: logging.Logger) -> None:
-    """Let a logger of Streamlit's write as every process of ours does."""
+    """Give a logger of Streamlit the log format of Tollkeeper's processes."""
     logger.handlers.clear()
-    logger.propagate = not logger.name.startswith("uvicorn")  # it has a form of its own
+    logger.propagate = not logger.name.startswith("uvicorn")  # it has its own handler and format
 
 
 def _watch_no_files(flag_options: dict[str, Any]) -> None:
-    """Do not watch Streamlit's configuration files, five times a second each: every option of ours is a flag."""
+    """Start no watchers of Streamlit's configuration files, which poll five times a second: all options are flags."""
 
 
 if __name__ == "__main__":

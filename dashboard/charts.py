@@ -22,8 +22,8 @@ _PARTIAL_OPACITY: Final = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a chart shows of a point: `value` as its height, `text` when pointed at. `money`: how amounts are written
-    at an axis that goes below 0, as corrections do.
+    """A measure of a chart: `value` is a point's height, `text` its tooltip. `money` formats the labels of an axis that
+    goes below 0, as corrections do.
     """
 
     title: str
@@ -59,9 +59,9 @@ def cost_in(written: formats.Formats) -> Measure:
 
 
 def assign_colors(names: Iterable[str]) -> dict[str, str]:
-    """Return each name a colour by its hash; of two that would share a hue, the later one takes the next.
+    """Return a colour for each name, by its hash; if two would share a hue, the later one gets the next.
 
-    Names that come at the end change no colour of those before.
+    Names appended to the list do not change the colours of earlier names.
     """
     colors: dict[str, str] = {}
     slots = range(len(GROUP_COLORS))
@@ -78,15 +78,15 @@ def assign_colors(names: Iterable[str]) -> dict[str, str]:
 
 
 def colors_in_order(names: Iterable[str]) -> dict[str, str]:
-    """Return names that one chart alone shows (engines, devices) colours in the order of the alphabet.
+    """Return colours for names that only one chart shows (engines, devices), in alphabetical order.
 
-    Few names are so as far apart as colours can be; no colour stays when others come.
+    So that few names get distinct colours; a colour may change when a name is added.
     """
     return {name: GROUP_COLORS[place % len(GROUP_COLORS)] for place, name in enumerate(sorted(set(names)))}
 
 
 def group_name(group: str | None) -> str:
-    """Name a group for people: `None` is all that have no colour of their own, empty one that has no name."""
+    """Return a group's display name. `None` is the rest, all groups without a colour of their own; "" has no name."""
     return _REST if group is None else group or _NO_NAME
 
 
@@ -96,7 +96,7 @@ def color_of(group: str | None, colors: Mapping[str, str]) -> str:
 
 
 def step_name(step: timedelta) -> str:
-    """Name a bar's length: "minute", "5 minutes", "day"."""
+    """Return the name of a time step: "minute", "5 minutes", "day"."""
     seconds = int(step.total_seconds())
     for size, unit in ((7 * 86_400, "week"), (86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds % size == 0:
@@ -106,9 +106,9 @@ def step_name(step: timedelta) -> str:
 
 
 def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: ZoneInfo | None = None) -> Plot:
-    """Draw stacked bars of one measure over time, in a time zone (UTC where none is given).
+    """Return stacked bars of one measure over time, in a time zone (default UTC).
 
-    Bars which the range covers only in part are paler.
+    Bars that the range covers only partly are paler.
     """
     figure = Plot()
     steps = local_times(series.steps, zone)
@@ -137,16 +137,14 @@ def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: Zone
 
 
 def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[datetime]:
-    """Return moments as clocks in a time zone show them, without the zone: an axis knows none, and shows what it is
-    given.
-    """
+    """Return times as local times of a zone, without the zone: Plotly's axes have no time zones."""
     return [moment.astimezone(zone or UTC).replace(tzinfo=None) for moment in moments]
 
 
 def style(figure: Plot, *, prefix: str = "", suffix: str = "", height: int = CHART_HEIGHT) -> Plot:
-    """Return a figure over time the quiet axes that all charts share, and give it back.
+    """Give a chart over time the axis style that all charts share, and return it.
 
-    `prefix` and `suffix` are written at each number of the upright axis, such as "$" and " ms".
+    `prefix` and `suffix` are added to each label of the y axis, such as "$" and " ms".
     """
     figure.update_layout(
         height=height,
@@ -169,7 +167,7 @@ def style(figure: Plot, *, prefix: str = "", suffix: str = "", height: int = CHA
 
 
 def money_axis(figure: Plot, lowest: float, highest: float, written: formats.Formats) -> Plot:
-    """Write the amounts at an upright axis that goes below 0 as -$0.50: Plotly's prefix would make it $-0.50."""
+    """Label a y axis that goes below 0 with amounts such as -$0.50, not $-0.50 as Plotly does; return the chart."""
     span = max(highest, 0.0) - min(lowest, 0.0)
     if lowest >= 0 or not math.isfinite(span) or span <= 0:
         return figure
@@ -196,7 +194,7 @@ _TIME_TICKS: Final = [
 
 
 def ordered_groups(series: Series) -> list[str | None]:
-    """List a series' groups as they are stacked: most requests first, the rest last."""
+    """Return a series' groups in stacking order: most requests first, the rest (`None`) last."""
 
     def rank(group: str | None) -> tuple[bool, int, str]:
         return (group is None, -sum(point.requests for point in series.groups[group]), group or "")
@@ -205,7 +203,7 @@ def ordered_groups(series: Series) -> list[str | None]:
 
 
 def legend(series: Series, colors: Mapping[str, str]) -> str:
-    """Write the legend that all charts of a series share, as HTML. Names are escaped: callers choose them."""
+    """Return the legend that all charts of a series share, as HTML. Names are escaped: callers choose them."""
     entries = "".join(
         '<span style="display:inline-flex;align-items:center;gap:6px;margin-right:16px;white-space:nowrap">'
         f'<span style="width:10px;height:10px;border-radius:3px;background:{color_of(group, colors)}"></span>'

@@ -1,4 +1,4 @@
-"""The dashboard's way to the control plane: its HTTP, with the viewer's own token and so with the viewer's rights."""
+"""The dashboard's HTTP client for the control plane; it uses the viewer's token, so it has the viewer's rights."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -29,12 +29,12 @@ _REFUSALS: Final[Mapping[int, type[TollkeeperError]]] = {
 class ControlPlane(ControlPlaneVerbs):
     """Calls the control plane as one viewer. Safe to share between threads.
 
-    Every method gives the answer's JSON, and raises the error that the plane answered with, in its own words;
-    ControlUnavailable if it does not answer, AuthenticationFailed where the viewer has no token.
+    Every method returns the response's JSON. Raises the error that the control plane returned, with its message;
+    ControlUnavailable if it does not answer; AuthenticationFailed if the viewer has no token.
     """
 
     def __init__(self, client: httpx.Client, token: str | None, unreadable: list[dict[str, Any]] | None = None) -> None:
-        """Accept `unreadable` to be told of rows that lists could not show."""
+        """Set the connections and the viewer's token. Unreadable rows of lists are appended to `unreadable`."""
         self._client = client
         self._token = token
         self._unreadable = unreadable
@@ -73,5 +73,5 @@ class ControlPlane(ControlPlaneVerbs):
 
 
 def open_client(url: str) -> httpx.Client:
-    """Open connections to a control plane; no proxy of the environment sees the viewers' tokens."""
+    """Return an HTTP client for a control plane. It ignores proxy variables, so no proxy sees viewers' tokens."""
     return httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False)

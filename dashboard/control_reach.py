@@ -1,4 +1,4 @@
-"""Holds questions to the control database to a viewer's reach, as `analytics.reach` holds those to the store."""
+"""Restricts queries of the control database to a viewer's tenant and team, as `analytics.reach` does for the store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
@@ -11,8 +11,8 @@ from contracts.errors import PermissionDenied
 def require_within(
     reach: Reach, question: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> None:
-    """Raise PermissionDenied if `question(session, ...)` is not about the reach's own tenant, and its own team where it
-    is asked by team. One that has no parameter `tenant` is about all of them.
+    """Raise PermissionDenied unless `question(session, ...)` is restricted to the reach's tenant, and to its team if it
+    has a parameter `team`. A query without a parameter `tenant` covers all tenants.
     """
     if not reach.is_bound:
         return

@@ -1,4 +1,4 @@
-"""Choices of a page's own, kept in its address as the filters are: a link shows the same."""
+"""Controls of a single page, whose values are in its URL as the filters are: a link shows the same."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ def segmented(
     format_func: Callable[[str], str] = str,
     help: str | None = None,
 ) -> str:
-    """Draw a segmented control and return the choice. Raise InvalidRequest if the address has an unknown value."""
+    """Draw a segmented control and return the choice. Raises InvalidRequest if the URL has an unknown value."""
     chosen = _chosen(name, label, options, default)
     st.segmented_control(
         label,
@@ -46,7 +46,7 @@ def select(
     help: str | None = None,
     width: int = 200,
 ) -> str:
-    """Draw a choice of many and return what is chosen. Raises InvalidRequest if the address has another."""
+    """Draw a select box and return the choice. Raises InvalidRequest if the URL has an unknown value."""
     chosen = _chosen(name, label, options, default)
     st.selectbox(
         label,
@@ -64,7 +64,7 @@ def select(
 
 
 def text(name: str, label: str, *, placeholder: str = "", help: str | None = None, width: int = 260) -> str:
-    """Draw a field for words, such as a search, and return what stands in it; empty if nothing does."""
+    """Draw a text field, such as a search, and return its text; "" if it is empty."""
     st.session_state[_KEY + name] = address.get(name) or ""
     st.text_input(
         label,
@@ -81,7 +81,7 @@ def text(name: str, label: str, *, placeholder: str = "", help: str | None = Non
 
 
 def toggle(name: str, label: str, *, help: str | None = None) -> bool:
-    """Draw a switch, off unless the address says `yes`, and return how it stands."""
+    """Draw a switch and return whether it is on; off unless the URL says `yes`."""
     st.session_state[_KEY + name] = address.get(name) == "yes"
     st.toggle(label, key=_KEY + name, help=help, on_change=_toggled, args=(name,))
     return bool(st.session_state[_KEY + name])

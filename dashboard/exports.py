@@ -14,14 +14,14 @@ FrameSource: TypeAlias = Table | Callable[[], Table]
 
 
 def export_menu(name: str, data: FrameSource) -> None:
-    """Draw the menu of exports. The file is made when it is asked for, of what stands on the page."""
+    """Draw the export menu. Files are made on demand, from the data on the page."""
     menu = st.popover(
         "",
         icon=":material/download:",
         type="tertiary",
         help="Export this data",
         key=f"export_{name}",
-        on_change="rerun",  # closed, it costs one element and no data
+        on_change="rerun",  # while closed, the menu computes no data
     )
     if not menu.open:
         return
@@ -42,8 +42,8 @@ def export_menu(name: str, data: FrameSource) -> None:
 
 
 def as_csv(data: Table) -> bytes:
-    """Write a table as CSV in UTF-8. Times have their offset; text that looks like a formula is quoted by an
-    apostrophe, which spreadsheets take as "this is text".
+    """Return a table as CSV in UTF-8. Times have their offset; text that looks like a formula gets a leading
+    apostrophe, which makes spreadsheets treat it as text.
     """
     table = Table.of(data)
     safe = Table({str(harmless_cell(name)): map(harmless_cell, table[name]) for name in table.columns})
@@ -51,8 +51,8 @@ def as_csv(data: Table) -> bytes:
 
 
 def as_parquet(data: Table) -> bytes:
-    """Write a table as Parquet, its types kept."""
-    import pyarrow.parquet as pq  # here: few viewers export, and it takes a while to load
+    """Return a table as a Parquet file, with its column types."""
+    import pyarrow.parquet as pq  # imported here: it loads slowly, and few viewers export
 
     out = io.BytesIO()
     pq.write_table(Table.of(data).as_arrow(), out)
@@ -60,7 +60,7 @@ def as_parquet(data: Table) -> bytes:
 
 
 def image_config(name: str) -> dict[str, object]:
-    """Return Plotly's settings: no bar of tools but the button that makes a PNG, in the browser, of the chart."""
+    """Return Plotly's settings: the toolbar has only the button that saves the chart as PNG, in the browser."""
     return {
         "displaylogo": False,
         "displayModeBar": "hover",

@@ -1,4 +1,4 @@
-"""The filter bar: the filters that a page uses, drawn from its address; a change goes into the address."""
+"""The filter bar: draws the filters that a page uses from its URL, and writes changes to the URL."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from dashboard.filters import COMPARISONS, CUSTOM, MONTHS, RANGES, Filters, writ
 from dashboard.page import FilterName
 from dashboard.viewer import Viewer
 
-_ANY: Final = ""  # the choice of no filter: Streamlit shows `None` as an empty field
+_ANY: Final = ""  # the option for no filter: Streamlit shows `None` as an empty field
 _RANGE_KEY, _FROM_KEY, _TO_KEY = "filter_range", "filter_from", "filter_to"
 _BESIDE_MONTHS: Final = ("24h", "7d", "30d")
 _RANGE_NAMES: Final = {"month": "This month", "last_month": "Last month", CUSTOM: "Custom"}
@@ -26,7 +26,7 @@ _COMPARISON_NAMES: Final = {
     "year": "vs. 52 weeks before",
 }
 Who = Literal["tenant", "team", "project", "key", "model"]
-# In the words of the list of all values: what a filter is called if nothing is chosen, and its kind there.
+# By filter: its label if nothing is chosen, and the kind whose values it offers.
 WHOSE: Final[dict[Who, tuple[str, Kind]]] = {
     "tenant": ("All tenants", "tenant"),
     "team": ("All teams", "team"),
@@ -35,7 +35,7 @@ WHOSE: Final[dict[Who, tuple[str, Kind]]] = {
     "model": ("All models", "model"),
 }
 _WIDTH_PIXELS: Final = 140
-# Chosen seldom, so they stand behind a button where the bar would else be two rows high.
+# Rarely used: behind a button if the bar would otherwise need two rows.
 _SELDOM: Final[frozenset[FilterName]] = frozenset({"project", "key"})
 _MOST_IN_ROW: Final = 4
 
@@ -43,7 +43,7 @@ _MOST_IN_ROW: Final = 4
 def filter_bar(
     names: Sequence[FilterName], filters: Filters, viewer: Viewer, offered: dict[Who, list[str]], *, months: bool
 ) -> None:
-    """Draw the filters of these names. What the viewer is bound to stands fixed; `offered` are the others' choices."""
+    """Draw the named filters. Those that the viewer is restricted to are fixed; `offered` has the others' options."""
     fixed = {"tenant"} if viewer.tenant is not None else set()
     fixed |= {"team"} if viewer.team is not None else set()
     drawn = [name for name in names if name not in fixed]
@@ -70,7 +70,7 @@ def _filter(name: FilterName, filters: Filters, viewer: Viewer, offered: dict[Wh
 
 
 def _ranges(chosen: str, *, months: bool) -> list[str]:
-    """List the ranges to choose from: where months are among them, those of minutes and hours would crowd the bar."""
+    """Return the time ranges to offer: with months, those of minutes and hours are left out to save space."""
     every = [*RANGES, *MONTHS]
     offered = (*_BESIDE_MONTHS, *MONTHS) if months else tuple(RANGES)
     return [*(name for name in every if name in offered or name == chosen), CUSTOM]
@@ -124,7 +124,7 @@ def _choice(label: str, name: str, values: list[str], chosen: str | None, names:
 
 def _choice_changed(name: str, key: str) -> None:
     changes: dict[str, str | None] = {name: st.session_state[key] or None}
-    if name == "tenant":  # teams, projects and keys are a tenant's own
+    if name == "tenant":  # teams, projects and keys belong to the tenant
         changes |= {"team": None, "project": None, "key": None}
     address.change(changes)
 
@@ -145,12 +145,12 @@ def _dates_changed(zone: ZoneInfo) -> None:
 
 
 def set_range(name: str) -> None:
-    """Put a range that moves with the clock into the address."""
+    """Set a relative range (such as the last hour) in the URL."""
     address.change({"from": None, "to": None, "range": name})
 
 
 def clear_filters(*names: str) -> None:
-    """Remove filters from the address: all of them where none is named."""
+    """Remove the named filters from the URL; all filters if none is named."""
     if names:
         address.change({name: None for name in names})
     else:

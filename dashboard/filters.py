@@ -1,8 +1,8 @@
-"""Filters in the address: time range, comparison period, and scope.
+"""Filters in the page's URL: time range, comparison period, and scope.
 
-The address is the one source of truth: `?range=1h` or `?from=2026-11-01T00:00Z&to=...`, `&compare=previous`,
-`&tenant=`, `&team=`, `&project=`, `&key=`, `&model=`. What it asks for in vain is answered by a sentence, never
-silently replaced.
+The URL is the single source of truth: `?range=1h` or `?from=2026-11-01T00:00Z&to=...`, `&compare=previous`,
+`&tenant=`, `&team=`, `&project=`, `&key=`, `&model=`. An invalid value gets an error message, and is never replaced
+silently.
 """
 
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ MONTHS: Final = ("month", "last_month")  # calendar months of the viewer's zone
 DEFAULT_RANGE: Final = "1h"
 CUSTOM: Final = "custom"
 COMPARISONS: Final[dict[str, timedelta | None]] = {
-    "previous": None,  # as long as the range, right before it
+    "previous": None,  # the same length as the range, immediately before it
     "day": timedelta(days=1),
     "week": timedelta(days=7),
-    "four_weeks": timedelta(days=28),  # whole weeks, so that weekdays meet weekdays
+    "four_weeks": timedelta(days=28),  # whole weeks, so that weekdays are compared with weekdays
     "year": timedelta(days=364),
 }
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%MZ"
-_YEARS: Final = range(1970, 2106)  # near enough for any zone to write; scopes are narrower by a year
+_YEARS: Final = range(1970, 2106)  # any time zone can represent these; scopes allow a year less
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the address asks for. `range` is of RANGES, MONTHS, or "custom", which has `start` and `end` (UTC)."""
+    """The filters in the URL. `range` is a name of RANGES or MONTHS, or "custom", which has `start` and `end` (UTC)."""
 
     range: str = DEFAULT_RANGE
     start: datetime | None = None
@@ -55,14 +55,14 @@ class Filters:
 
     @property
     def is_live(self) -> bool:
-        """Return whether the range moves with the clock."""
+        """Return whether the range is relative to now."""
         return self.range not in (CUSTOM, "last_month")
 
     def scope(self, now: datetime, zone: ZoneInfo | None = None, reach: Reach = EVERYTHING) -> Scope:
         """Return the scope of queries now, restricted to the viewer's access.
 
-        Months are those of `zone`. Raise InvalidRequest for an invalid range, NotFound for a tenant or team outside the
-        viewer's access.
+        Months are those of `zone`. Raises InvalidRequest for an invalid range, NotFound for a tenant or team outside
+        the viewer's access.
         """
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
         tenant, team = reach.narrowed(self.tenant, self.team)
@@ -90,7 +90,7 @@ class Filters:
 
 
 def read_filters(address: Mapping[str, str]) -> Filters:
-    """Read the filters off an address. Raises InvalidRequest with a sentence for what cannot be read."""
+    """Parse the filters from a URL's parameters. Raises InvalidRequest for an invalid value."""
     by = address.get("by", "tenant")
     if by not in get_args(Dimension):
         raise InvalidRequest(f"cannot group by {by!r}; choose tenant or model", param="by")
@@ -120,7 +120,7 @@ def read_filters(address: Mapping[str, str]) -> Filters:
 
 
 def written(moment: datetime) -> str:
-    """Write a moment as an address has it."""
+    """Return a time as URLs have it."""
     return moment.astimezone(UTC).strftime(TIME_FORMAT)
 
 
@@ -138,7 +138,7 @@ def _time(address: Mapping[str, str], name: str) -> datetime:
     outside = InvalidRequest(f"{text!r} is outside the supported range of dates; choose another", param=name)
     try:
         moment = time.replace(tzinfo=UTC) if time.utcoffset() is None else time.astimezone(UTC)
-    except OverflowError as error:  # a year that another zone does not have
+    except OverflowError as error:  # a year that another time zone cannot represent
         raise outside from error
     if moment.year not in _YEARS:
         raise outside

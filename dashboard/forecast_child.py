@@ -1,19 +1,19 @@
-"""`python -m dashboard.forecast_child`: makes one forecast of what stands on its input, and writes it on its output.
+"""`python -m dashboard.forecast_child`: reads a history from stdin, computes one forecast and writes it to stdout.
 
-A process of its own: the models take seconds and a hundred megabytes to load, and the pages of all viewers share one
-core and a small process.
+A separate process, because loading the models takes seconds and a hundred megabytes, and all viewers' pages share
+one process and core.
 """
 
 import os
 import sys
 
-_NICENESS = 10  # pages go first
+_NICENESS = 10  # lower priority than the pages
 
 
 def main() -> None:
-    """Create the forecast."""
+    """Read the history, compute the forecast and write it."""
     os.nice(_NICENESS)
-    import msgspec  # here, for loading takes as long as forecasting and would be in the way of pages
+    import msgspec  # imported here: loading takes as long as forecasting, and would slow down pages
 
     from analytics.forecast.outlook import OutlookTask  # as above
 

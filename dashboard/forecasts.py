@@ -1,4 +1,4 @@
-"""Forecasts for pages: read here, made in a process of their own, which ends when it has answered."""
+"""Forecasts for pages: the history is read here; a separate process computes the forecast, then ends."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ _PATIENCE_SECONDS: Final = 60
 
 
 class ForecastFailed(TollkeeperError):
-    """The process that makes forecasts did not answer."""
+    """The forecast process failed or gave no answer."""
 
     code = "forecast_failed"
 
@@ -24,9 +24,9 @@ class ForecastFailed(TollkeeperError):
 def spend_outlook(
     store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> SpendForecast | None:
-    """Return the forecast of all tenants together, of one, or of one of its teams; `None` without anything to continue.
+    """Return the spending forecast of all tenants, of one tenant, or of one team; `None` if there is no history.
 
-    For the background: takes seconds. Raises StoreUnavailable, ForecastFailed.
+    Takes seconds: call it in the background. Raises StoreUnavailable, ForecastFailed.
     """
     task = outlook_task(store, asked, tenant, team)
     if task is None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them. What is unknown is a dash, never a zero."""
+"""Formats numbers, money and times for people. Unknown values are a dash, never 0."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from babel.numbers import get_currency_symbol
 
 UNKNOWN = "—"
 _MILLION, _BILLION = 10**6, 10**9
-# below how many nanoseconds a unit is used, its size in nanoseconds, its name
+# (upper bound in ns, unit's size in ns, unit's name)
 _DURATIONS = ((1e6, 1e3, "µs"), (1e9, 1e6, "ms"), (60e9, 1e9, "s"), (math.inf, 60e9, "min"))
 
 
 def count(number: int | None) -> str:
-    """Write a count: 999,999, then 1.23 M, then 4.56 B."""
+    """Format a count: 999,999, then 1.23 M, then 4.56 B."""
     if number is None:
         return UNKNOWN
     if number < _MILLION:
@@ -27,12 +27,12 @@ def count(number: int | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a count with its noun: 1 request, 2 requests."""
+    """Format a count with its noun: 1 request, 2 requests."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def money(amount_usd: Decimal | None) -> str:
-    """Write USD: two decimals from one dollar up, below it four or as many as show three significant digits."""
+    """Format USD: two decimals from one dollar up; below, at least four and enough for three significant digits."""
     if amount_usd is None:
         return UNKNOWN
     return f"-${_amount(-amount_usd)}" if amount_usd < 0 else f"${_amount(amount_usd)}"
@@ -49,7 +49,7 @@ def _amount(amount: Decimal) -> str:
 
 
 def duration(nanoseconds: float | None) -> str:
-    """Write a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
+    """Format a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
     if nanoseconds is None:
         return UNKNOWN
     size, unit = next((size, unit) for limit, size, unit in _DURATIONS if nanoseconds < limit)
@@ -58,12 +58,12 @@ def duration(nanoseconds: float | None) -> str:
 
 
 def hundredths(share: float | None) -> float | None:
-    """Return a share as a number of percent, for tables and charts that write it themselves."""
+    """Return a share (0 to 1) as a number of percent (0 to 100), for tables and charts that format it themselves."""
     return None if share is None else 100 * share
 
 
 def percent(share: float | None) -> str:
-    """Write a share of 1 as a percentage; what is above none never reads as 0 %."""
+    """Format a share (0 to 1) as a percentage; a share above 0 is never shown as 0 %."""
     if share is None:
         return UNKNOWN
     if 0 < share < 0.001:
@@ -72,12 +72,12 @@ def percent(share: float | None) -> str:
 
 
 def moment(time: datetime) -> str:
-    """Write a time (UTC) to the minute."""
+    """Format a time (UTC) to the minute."""
     return f"{time:%-d %b %Y %H:%M}"
 
 
 def period(start: datetime, end: datetime) -> str:
-    """Write a period (UTC), the date once where it is the same day."""
+    """Format a period (UTC), with the date only once within a day."""
     if start.date() == end.date():
         return f"{moment(start)} – {end:%H:%M} UTC"
     return f"{moment(start)} – {moment(end)} UTC"
@@ -85,7 +85,7 @@ def period(start: datetime, end: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """How a locale writes: the digits' separators, and where the currency's sign stands."""
+    """A locale's number format: the digits' separators, and the position of the currency sign."""
 
     separators: dict[int, str]
     before: str
@@ -104,10 +104,10 @@ def _signs(locale: str, currency: str) -> _Signs:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """How numbers, money and times are written for one viewer: their locale, time zone and currency.
+    """Formats numbers, money and times for one viewer: locale, time zone and currency.
 
-    Amounts are USD; another currency is shown only at `usd_rate`, a rate that the installation states. Units and the
-    M and B of large numbers are the same everywhere.
+    Amounts are in USD; another currency is shown only if the installation configures a rate (`usd_rate`). Units and the
+    M and B of large numbers are the same in all locales.
     """
 
     locale: str = "en_US"
@@ -122,7 +122,7 @@ class Formats:
 
     @property
     def money_note(self) -> str:
-        """Return at what rate amounts are shown; empty if they are the USD that were charged."""
+        """Return a sentence with the exchange rate of shown amounts; "" if they are in USD."""
         return (
             ""
             if self.currency == "USD"
@@ -130,15 +130,15 @@ class Formats:
         )
 
     def count(self, number: int | None) -> str:
-        """Write a count: 999,999, then 1.23 M, then 4.56 B."""
+        """Format a count: 999,999, then 1.23 M, then 4.56 B."""
         return self._localized(count(number))
 
     def counted(self, number: int, noun: str) -> str:
-        """Write a count with its noun: 1 request, 2 requests."""
+        """Format a count with its noun: 1 request, 2 requests."""
         return f"{self.count(number)} {noun}{'' if number == 1 else 's'}"
 
     def money(self, amount_usd: Decimal | None) -> str:
-        """Write an amount of USD in the viewer's currency; an unknown one is a dash."""
+        """Format an amount of USD in the viewer's currency; a dash if it is unknown."""
         if amount_usd is None:
             return UNKNOWN
         amount = amount_usd if self.currency == "USD" else amount_usd * self.usd_rate
@@ -147,37 +147,37 @@ class Formats:
         return f"{minus}{signs.before}{_amount(abs(amount)).translate(signs.separators)}{signs.after}"
 
     def amount(self, amount_usd: Decimal | float | None) -> float | None:
-        """Return an amount of USD in the viewer's currency as a number for the eye; sums are never made of it."""
+        """Convert an amount of USD to the viewer's currency as a float, for display only: never for sums."""
         if amount_usd is None or self.currency == "USD":
             return None if amount_usd is None else float(amount_usd)
         return float(amount_usd) * float(self.usd_rate)
 
     @property
     def money_signs(self) -> tuple[str, str]:
-        """Return what is written before and after an amount."""
+        """Return the texts before and after an amount, such as ("$", "") or ("", " €")."""
         signs = _signs(self.locale, self.currency)
         return signs.before, signs.after
 
     def axis_money(self, amount: float, places: int) -> str:
-        """Write an amount in the viewer's currency at an axis, with that many decimals; the sign stands first."""
+        """Format an axis label in the viewer's currency, with `places` decimals and a leading minus sign."""
         before, after = self.money_signs
         minus = "-" if amount < 0 else ""
         return f"{minus}{before}{self._localized(f'{abs(amount):,.{places}f}')}{after}"
 
     def duration(self, nanoseconds: float | None) -> str:
-        """Write a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
+        """Format a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
         return self._localized(duration(nanoseconds))
 
     def percent(self, share: float | None) -> str:
-        """Write a share of 1 as a percentage; what is above none never reads as 0 %."""
+        """Format a share (0 to 1) as a percentage; a share above 0 is never shown as 0 %."""
         return self._localized(percent(share))
 
     def moment(self, time: datetime) -> str:
-        """Write a time to the minute, in the viewer's zone."""
+        """Format a time to the minute, in the viewer's zone."""
         return self._dated(time.astimezone(self.zone), "d MMM y HH:mm")
 
     def day(self, time: datetime) -> str:
-        """Write the day that a time falls on in the viewer's zone."""
+        """Format the day of a time in the viewer's zone."""
         return self._dated(time.astimezone(self.zone), "d MMM y")
 
     def period(self, start: datetime, end: datetime) -> str:
@@ -194,5 +194,5 @@ class Formats:
 
 
 def as_float(amount: Decimal | None) -> float | None:
-    """Return a number to draw; sums are never made of it."""
+    """Convert an amount to float, for display only: never for sums."""
     return None if amount is None else float(amount)

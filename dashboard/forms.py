@@ -12,7 +12,8 @@ from dashboard.states import escaped
 
 @contextmanager
 def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
-    """Make a change inside, by `visit.control`: afterwards say `done` and draw the page again, or say why not.
+    """Run a change in a `with` block: on success show `done` and redraw the page, else show the control plane's
+    refusal.
 
     Example: `with outcome("Budget created"): visit.control.post("/v1/tenants/acme/budgets", body)`
     """

@@ -1,4 +1,4 @@
-"""The frame around every page: who looks, navigation, title, filter bar, refresh, and a sentence where pages fail."""
+"""The frame around every page: sign-in check, navigation, title, filter bar, refresh, and error messages."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -26,15 +26,15 @@ from dashboard.visit import CHOICE_SECONDS, MISS_SECONDS, REFRESH_SECONDS, Visit
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS: Final = 1.0  # for answers that are being found, before the browser is told to ask again
+_PATIENCE_SECONDS: Final = 1.0  # wait for pending queries, before the browser is told to ask again
 _SLOW_POLL_SECONDS: Final = 1.5
 _BESIDE_POLL_SECONDS: Final = 3.0
-_MOMENT_KEY: Final = "frame_moment"  # of a page that is drawn again: its answers are of the same moment
-_AHEAD_KEY: Final = "frame_ahead"  # of a session: the hour for which its pages' answers were begun
+_MOMENT_KEY: Final = "frame_moment"  # session key: the time that all queries of a redrawn page use
+_AHEAD_KEY: Final = "frame_ahead"  # session key: the hour whose queries were started ahead
 _SKELETON_PIXELS: Final = 320
-# Streamlit leaves five times as much at the sides of a wide page, makes columns narrower than what is in them, and
-# writes white on the button's colour, which is a light one where the page is dark; in captions links and code fade.
-# While a page is drawn again it pales what it has not come to: for seconds, where much else runs.
+# Overrides of Streamlit's style: five times narrower side margins; columns as wide as their contents; readable text
+# on buttons in dark mode, and for links and code in captions; no fading of elements while a page is redrawn, which
+# can take seconds on a busy machine.
 STYLE: Final = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; max-width: 1760px; }
 [class*="st-key-figures_"] [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
@@ -51,7 +51,7 @@ Offered = dict[Who, list[str]]
 
 
 def run(pages: Sequence[Page]) -> None:
-    """Draw the page that the address names, for the one that has come; the first where it names none."""
+    """Draw the page that the URL names for the current viewer; the first page if it names none."""
     try:
         viewer = arrive()
     except TollkeeperError as error:
@@ -77,7 +77,7 @@ def run(pages: Sequence[Page]) -> None:
 
 
 def _begin_others(pages: Sequence[Page], viewer: Viewer) -> None:
-    """Begin what takes long of the pages that the viewer may open next, once an hour: who opens one need not wait."""
+    """Start slow queries of pages that the viewer may open next, once an hour, so that these pages open fast."""
     now = datetime.now(UTC)
     hour = now.replace(minute=0, second=0, microsecond=0)
     if st.session_state.get(_AHEAD_KEY) == hour:
@@ -113,7 +113,7 @@ def _navigation(pages: Sequence[Page], viewer: Viewer) -> None:
 
 
 def _draw(page: Page, viewer: Viewer) -> None:
-    """Draw one page: title and bar once, its contents again while its range is live."""
+    """Draw one page: title and filter bar once, its contents repeatedly while its range is relative to now."""
     if viewer.role not in page.roles:
         states.show_forbidden(
             PermissionDenied(f"the page {page.title} is not available to your role ({viewer.standing})")
@@ -124,7 +124,7 @@ def _draw(page: Page, viewer: Viewer) -> None:
     except InvalidRequest as error:
         filters, problem = Filters(), error
     offered = _offered(page, viewer, filters)
-    if _unknown(page, filters, offered) is not None:  # the list may be older than what the address names
+    if _unknown(page, filters, offered) is not None:  # the cached list may be older than the value in the URL
         offered = _offered(page, viewer, filters, MISS_SECONDS)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.html(
@@ -147,28 +147,28 @@ def _draw(page: Page, viewer: Viewer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """What the bar was drawn from."""
+    """The state that the filter bar was drawn from."""
 
     filters: Filters
     offered: Offered | None
 
     def is_stale(self, page: Page, viewer: Viewer, filters: Filters) -> bool:
-        """Return whether a choice below the bar has changed its filters, or the store knows a new tenant or is back."""
+        """Return whether the bar must be redrawn: filters changed below it, or the store has new tenants or is back."""
         return replace(filters, by=self.filters.by) != self.filters or _offered(page, viewer, filters) != self.offered
 
 
 def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: list[datetime]) -> None:
-    """Draw what the page has to say at this moment, or why it has nothing.
+    """Draw the page's contents as of now, or the reason why it has none.
 
-    The address is read here again: a choice within this fragment changes it without a run of the whole page.
-    `drawn` is when this fragment was drawn before.
+    Reads the URL again, because a control within this fragment changes it without a run of the whole page. `drawn`
+    holds the time of the fragment's previous run.
     """
     clock = st.session_state.pop(_MOMENT_KEY, None) or datetime.now(UTC)
     drawn.append(clock)
     slow_answers().begin_page()
     try:
         filters = _filters_of(page)
-        # A session may have ended since, or its role have changed: then the whole page is drawn anew, or not at all.
+        # If the session has ended or its role has changed, the whole page is drawn again, or the sign-in.
         if drawn[1:] and (arrive() != viewer or bar.is_stale(page, viewer, filters)):
             st.rerun()
         visit = visit_of(page, viewer, filters, clock)
@@ -180,11 +180,9 @@ def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: 
 
 
 def _wait(clock: datetime, *, is_refresh: bool) -> None:
-    """Draw the page again, of the same moment, as soon as what it waits for is there; what takes longer is looked for
-    by the browser.
-    """
+    """Redraw the page, with the same time, when a pending query is done; after one second let the browser poll."""
     slow, breath = slow_answers(), st.empty()
-    if slow.page_waits and slow.await_page(_PATIENCE_SECONDS, breath.empty):  # where a click ends the run
+    if slow.page_waits and slow.await_page(_PATIENCE_SECONDS, breath.empty):  # a click ends the run here
         st.session_state[_MOMENT_KEY] = clock
         st.rerun(scope="fragment" if is_refresh else "app")
     if slow.page_waits or slow.page_waits_beside:
@@ -193,8 +191,8 @@ def _wait(clock: datetime, *, is_refresh: bool) -> None:
 
 @contextmanager
 def _skeleton(*, is_refresh: bool) -> Iterator[None]:
-    """Show a skeleton where nothing has come after half a second. A refresh leaves what is there, and the skeleton's
-    place empty: the browser knows elements by their places.
+    """Show a skeleton if nothing was drawn after half a second. On a refresh its place stays empty, because the browser
+    identifies elements by position.
     """
     if is_refresh:
         st.empty()
@@ -205,16 +203,14 @@ def _skeleton(*, is_refresh: bool) -> Iterator[None]:
 
 
 def _look_again(drawn: list[bool]) -> None:
-    """Draw the page again after a moment: something that it asked for in the background was not there yet."""
+    """Redraw the page after a moment, because a background query was not done yet."""
     drawn.append(True)
     if len(drawn) > 1:
         st.rerun()
 
 
 def visit_of(page: Page, viewer: Viewer, filters: Filters, clock: datetime) -> Visit:
-    """Build the visit of a moment. Raises InvalidRequest on a range that makes no sense, NotFound on whom the viewer
-    does not reach.
-    """
+    """Return the `Visit` for a time. Raises InvalidRequest for an invalid range, NotFound for an invisible tenant."""
     now = now_of(filters, clock)
     scope = filters.scope(now, viewer.zone, viewer.reach)
     rate = settings().dashboard_usd_rate
@@ -223,13 +219,13 @@ def visit_of(page: Page, viewer: Viewer, filters: Filters, clock: datetime) -> V
 
 
 def _filters_of(page: Page) -> Filters:
-    """Read the filters that the page uses; what others have left in the address narrows nothing here."""
+    """Parse the filters that the page uses; other pages' filters in the URL are ignored."""
     asked = st.query_params.to_dict()
     dropped = {name for name in (*WHOSE, "compare") if name not in page.filters}
     if "range" not in page.filters:
         dropped |= {"range", "from", "to"}
     elif asked.get("range") in MONTHS and "compare" not in page.filters:
-        asked["range"] = "30d"  # the nearest that a page of shorter ranges has
+        asked["range"] = "30d"  # the nearest range that this page offers
     asked = {name: value for name, value in asked.items() if name not in dropped}
     if not {"range", "from", "to"}.intersection(asked):
         asked["range"] = page.default_range
@@ -237,7 +233,7 @@ def _filters_of(page: Page) -> Filters:
 
 
 def _offered(page: Page, viewer: Viewer, filters: Filters, seconds: float = CHOICE_SECONDS) -> Offered | None:
-    """List what the bar's filters can choose from; `None` if the store cannot say, which the page says below."""
+    """Return the options of the bar's filters; `None` if the store does not answer, which the page reports."""
     now = datetime.now(UTC)
     tenant = viewer.tenant or filters.tenant
     found: Offered = {}
@@ -252,7 +248,7 @@ def _offered(page: Page, viewer: Viewer, filters: Filters, seconds: float = CHOI
 
 
 def _unknown(page: Page, filters: Filters, offered: Offered | None) -> tuple[str, str] | None:
-    """Return the first filter, and its value, that nothing recorded carries."""
+    """Return the first filter, with its value, that no recorded request has; `None` if there is none."""
     for name in WHOSE:
         value = getattr(filters, name)
         if offered is not None and value is not None and name in page.filters and value not in offered[name]:

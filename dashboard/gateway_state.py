@@ -17,7 +17,7 @@ _KEPT_SECONDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A target that is not called in its turn. `seconds` is how long that lasts at least, 0 if it is tried now."""
+    """A target that gets no normal requests. `seconds`: minimum remaining time; 0 if a probe is due now."""
 
     state: str
     seconds: float
@@ -26,7 +26,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """When a target was left alone, or called again. `why` is empty for the latter."""
+    """The opening or closing of a target's circuit. `why` is the reason for opening; "" for closing."""
 
     at: datetime
     target: str
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a gateway knows of a replica that it chooses by a policy."""
+    """A gateway's current data about a replica: load, predicted wait, and prefix cache."""
 
     running: int
     predicted_wait_ms: float
@@ -45,7 +45,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class GatewayState:
-    """The answer, by "pool/target". `problem` says why there is none; what it names is then empty, not well."""
+    """State of targets, by "pool/target"; unknown if `problem` is not empty, because the gateway did not answer."""
 
     away: Mapping[str, Away] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
@@ -56,20 +56,20 @@ class GatewayState:
 
 @st.cache_resource(show_spinner=False)
 def _client() -> httpx.Client:
-    """Return the one client: each loads the machine's certificates. No proxy from the environment: the gateway is a
-    process of this installation.
+    """Return the shared HTTP client (creating one loads all CA certificates). It ignores proxy variables: the gateway
+    is part of this installation.
     """
     return httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False)
 
 
 @st.cache_data(ttl=_KEPT_SECONDS, max_entries=1, show_spinner=False)
 def read_gateway_state() -> GatewayState:
-    """Return the gateway's state; never raise. Wait one second at most; the answer is shared for two seconds."""
+    """Return the gateway's state, cached for two seconds. Waits at most one second; never raises."""
     url = settings().public_gateway_url()
     try:
         token = find_metrics_token(settings().metrics_token, settings().data)
         reply = _client().get(f"{url}/ready", headers={"Authorization": f"Bearer {token}"} if token else {})
-        said: dict[str, Any] = reply.json()  # of status 503, too: a gateway that takes nothing still tells
+        said: dict[str, Any] = reply.json()  # also with status 503
         if said.keys() == {"status"}:
             return GatewayState(
                 problem=f"{url} shows only its status: set TOLLKEEPER_METRICS_TOKEN to the gateway's token"

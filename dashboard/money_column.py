@@ -1,4 +1,4 @@
-"""Columns of money in tables: USD as pages hand them over, the viewer's currency as they are read."""
+"""Money columns of tables: pages give USD, viewers see their own currency."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ import streamlit as st
 from dashboard.formats import Formats
 from dashboard.table import Table
 
-# Formats of columns that write a minus before the currency, in the browser's own way.
+# Column formats in which the browser writes the minus before the currency sign.
 _BY_CURRENCY: Final[Mapping[str, str]] = {"USD": "dollar", "EUR": "euro", "JPY": "yen"}
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """A column of USD, shown with the given number of decimals; `is_signed` where gains and losses stand in it.
+    """A column of USD amounts with a number of decimals; `is_signed` if amounts may be below 0 (shown as -$0.50).
 
-    An amount below 0 is -$0.50. In currencies that no column format knows, the title has the currency instead.
+    If no column format exists for the viewer's currency, the column title names the currency.
     """
 
     places: int
@@ -26,9 +26,7 @@ class Money:
 
 
 def in_currency(table: Table, columns: Mapping[str, Any], formats: Formats) -> tuple[Table, dict[str, Any]]:
-    """Return a table with its columns of money in the viewer's currency, and Streamlit's configuration of all
-    columns.
-    """
+    """Convert a table's money columns to the viewer's currency; return it and Streamlit's column configuration."""
     shown: dict[str, list[Any]] = {name: table[name] for name in table.columns}
     configured: dict[str, Any] = {}
     for name, column in columns.items():

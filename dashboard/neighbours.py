@@ -1,4 +1,4 @@
-"""Identify the process at the other end of a local connection: a loopback port is open to all local users."""
+"""Check which user owns the other end of a local connection: all local users can connect to a loopback port."""
 
 import os
 from ipaddress import ip_address
@@ -6,28 +6,28 @@ from pathlib import Path
 from typing import Final
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux, proc_net_tcp.txt
-# Columns: the address of this end of the connection and of the other, its state, and who owns it.
+# Columns: local address, remote address, state, owner's user id.
 _LOCAL, _REMOTE, _STATE, _UID = 1, 2, 3, 7
-_ESTABLISHED: Final = "01"  # Linux, tcp_states.h; rows of connections that are over belong to root, whosever they were
+_ESTABLISHED: Final = "01"  # Linux, tcp_states.h; rows of closed connections belong to root
 
-End = tuple[str, int | None]  # address and port, as ASGI has it
+End = tuple[str, int | None]  # address and port, as in ASGI
 
 
 def is_another_user(client: End | None, server: End | None) -> bool:
     """Return whether the program that connected from `client` to `server` belongs to another user of this machine.
 
-    So it does where the connection is in no table: its other end was closed before an answer. Not where that cannot be
-    told: on a system without such tables, or where the server's end is not a loopback address.
+    Also true if no table has the connection: its other end was closed. False if it cannot be determined: on a system
+    without such tables, or if the server's address is not a loopback address.
     """
     if client is None or server is None or not _is_loopback(server[0]):
         return False
-    # Twice: a table that changes while it is read may leave out a row.
+    # Twice: a table that changes while it is read may omit a row.
     owners = _owners(client, server) or _owners(client, server)
     return owners is not None and set(owners) != {os.getuid()}
 
 
 def _owners(client: End, server: End) -> list[int] | None:
-    """List who owns the client's end of an open connection; `None` if no table can be read."""
+    """Return the user ids that own the client's end of a connection; `None` if no table can be read."""
     near, far = _written(client), _written(server)
     owners, is_told = [], False
     for table in _TABLES:
@@ -51,9 +51,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _written(end: End) -> set[str]:
-    """Write an address as the tables do: hexadecimal, each four bytes in the machine's (little) order; an IPv4 address
-    also as IPv6 has it.
-    """
+    """Return an address as the tables have it: hexadecimal, little-endian by four bytes; IPv4 also in its IPv6 form."""
     try:
         address = ip_address(end[0])
     except ValueError:

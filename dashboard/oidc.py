@@ -1,7 +1,7 @@
-"""Signing in by an identity provider: Streamlit's own login asks it, the control plane verifies what it says.
+"""Sign-in with an identity provider (OIDC): Streamlit's login calls it, the control plane verifies the ID token.
 
-The answer comes to a page run, which cannot set a cookie; so the run leaves the session's token under a ticket, good
-once and for half a minute, and sends the browser to the address that takes it.
+The login ends in a page run, which cannot set a cookie. So the run stores the session token under a ticket (valid
+once, for half a minute) and redirects the browser to a URL that sets the cookie.
 """
 
 import secrets
@@ -23,8 +23,8 @@ from dashboard.settings import DashboardSettings
 from dashboard.states import escaped
 
 START_PARAMETER: Final = "signing_in"
-PROVIDER_COOKIE: Final = "_streamlit_user"  # Streamlit's: present once the provider has sent somebody back
-START_COOKIE: Final = "tollkeeper_signing_in"  # a page's WebSocket does not say with which parameters it was opened
+PROVIDER_COOKIE: Final = "_streamlit_user"  # Streamlit's cookie: present after the provider has redirected back
+START_COOKIE: Final = "tollkeeper_signing_in"  # a page's WebSocket request does not have the page's parameters
 TICKET_PATH: Final = "/sign-in/ticket"
 _TICKET_SECONDS: Final = 30.0
 _MAX_TICKETS: Final = 1_000
@@ -32,7 +32,7 @@ _START_SECONDS: Final = 600
 
 
 class Tickets:
-    """Session tokens on their way to a cookie. Safe between threads."""
+    """Session tokens that wait to be set as a cookie, by single-use ticket. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,18 +40,18 @@ class Tickets:
         self._waiting: dict[str, tuple[float, str]] = {}
 
     def leave(self, token: str) -> str:
-        """Accept a token and give its ticket."""
+        """Store a session token and return its ticket."""
         ticket = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
             self._waiting = {key: kept for key, kept in self._waiting.items() if kept[0] > now}
             if len(self._waiting) >= _MAX_TICKETS:
-                self._waiting.clear()  # who waits signs in again
+                self._waiting.clear()  # if full, all tickets are dropped; their users must sign in again
             self._waiting[ticket] = (now + _TICKET_SECONDS, token)
         return ticket
 
     def take(self, ticket: str) -> str | None:
-        """Return a ticket's token, once; `None` if it is unknown, used or too old."""
+        """Return a ticket's session token and delete it; `None` if the ticket is unknown, used or expired."""
         with self._lock:
             until, token = self._waiting.pop(ticket, (0.0, ""))
         return token if token and until > self._clock() else None
@@ -59,12 +59,12 @@ class Tickets:
 
 @st.cache_resource(show_spinner=False)
 def tickets() -> Tickets:
-    """Return this process's tickets."""
+    """Return this process's `Tickets`."""
     return Tickets()
 
 
 def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
-    """Return what Streamlit's login is to be told, nothing if no provider is set up."""
+    """Return Streamlit's login settings for the identity provider; {} if none is configured."""
     if not chosen.oidc_metadata_url:
         return {}
     secret = "" if chosen.oidc_client_secret is None else chosen.oidc_client_secret.get_secret_value()
@@ -82,17 +82,17 @@ def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
 
 
 def is_signing_in(parameters: str, cookies: dict[str, str]) -> bool:
-    """Return whether a page may load so that its run can go on with the provider's login."""
+    """Return whether a page may load without a session, because a provider's login is starting or in progress."""
     return bool(settings().oidc_metadata_url) and (_is_start(parameters) or PROVIDER_COOKIE in cookies)
 
 
 def is_run_signing_in(cookies: dict[str, str]) -> bool:
-    """Return whether a page's run may begin so that it can go on with the provider's login."""
+    """Return whether a page run may start without a session, because a provider's login is in progress."""
     return bool(settings().oidc_metadata_url) and (START_COOKIE in cookies or PROVIDER_COOKIE in cookies)
 
 
 def start_headers(parameters: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers by which a page that begins a login lets its run begin; none for another page."""
+    """Return the cookie header that lets a page's run start a login; [] if the URL does not start one."""
     if not settings().oidc_metadata_url or not _is_start(parameters):
         return []
     cookie = f"{START_COOKIE}=1; Max-Age={_START_SECONDS}; Path=/; HttpOnly; SameSite=lax"
@@ -104,7 +104,7 @@ def _is_start(parameters: str) -> bool:
 
 
 def go_on_signing_in() -> bool:
-    """Go on with a login of the provider in this page run; return whether there was one to continue with."""
+    """Start or finish a provider's login in this page run; return whether there was one."""
     if not settings().oidc_metadata_url:
         return False
     wants_anew = START_PARAMETER in st.query_params
@@ -128,7 +128,7 @@ def go_on_signing_in() -> bool:
 
 
 def take_ticket(request: Request, with_session: Callable[[Request, Response, str], Response]) -> Response:
-    """Turn the ticket in the address into a session's cookie. A link from another site signs nobody in."""
+    """Exchange the ticket in the URL for a session cookie. Requests from other sites' links are refused."""
     is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     token = tickets().take(request.query_params.get("t", "")) if is_ours else None
     if token is None:

@@ -1,8 +1,7 @@
-"""Why a viewer's own request was slow: the one question of bound viewers that looks at what all tenants' requests did.
+"""Explains why a viewer's own request was slow. The only query of a restricted viewer that reads all tenants' data.
 
-An engine's steps are not kept by tenant: each computes for several. So they are read as the one that sees the platform
-reads them, for a request that was found within the viewer's reach, and what comes back are times and counts that name
-nobody.
+Engine steps are not stored by tenant, because one step computes for several. So they are read without a restriction,
+but only for a request within the viewer's access, and only times and counts are returned, no names.
 """
 
 from typing import Final
@@ -13,13 +12,13 @@ from analytics.reach import EVERYTHING, Reach
 from contracts.errors import PermissionDenied
 from dashboard.reader import answers, readers
 
-_KEPT_SECONDS: Final = 10.0  # steps may come after their request
+_KEPT_SECONDS: Final = 10.0  # steps may be recorded after their request
 
 
 def slowest_of_own(reach: Reach, request: SingleRequest) -> SlowTokens:
-    """Explain the slowest tokens of a request that was read within `reach`.
+    """Return the causes of the slowest tokens of a request.
 
-    Raises PermissionDenied on another's, StoreUnavailable.
+    Raises PermissionDenied if the request is outside `reach`, StoreUnavailable.
     """
     if reach.tenant not in (None, request.tenant) or reach.team not in (None, request.labels["team"]):
         raise PermissionDenied("this request is not yours")

@@ -1,4 +1,4 @@
-"""A page: its name, its address, what it draws, and which filters and roles are its own."""
+"""The definition of a page: title, path, draw function, filters and roles."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 FilterName = Literal["range", "compare", "tenant", "team", "project", "key", "model"]
 
-# A directory's token is not a person, and a developer sees what is their own alone.
+# A directory token is not a person, and developers see only their own keys and requests.
 PEOPLE: Final = frozenset(Role) - {Role.DIRECTORY}
 EVERYONE: Final = PEOPLE - {Role.DEVELOPER}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page. `draw` is called with each visit, and again while the range moves with the clock (`is_live`).
+    """One page. `draw` is called for each visit, and on each refresh while the range is relative to now (`is_live`).
 
-    `filters` stand in the bar in their order; those that a page does not name do not narrow it. Viewers of other
-    `roles` do not have it in their navigation. `about` is one sentence, shown at the title. `default_range` is what an
-    address without a range means here, a name of `filters.RANGES` or `filters.MONTHS`. `ahead` is called once an hour
-    for each viewer who may open the page, whichever they look at: it begins to find what is the same for that hour.
+    `filters`: names of the filters in the bar, in order; other filters do not apply to the page. `roles`: who sees the
+    page in the navigation. `about`: one sentence, shown at the title. `default_range`: range if the URL has none, a
+    name of `filters.RANGES` or `filters.MONTHS`. `ahead`: called once an hour for each viewer who may open the page;
+    it starts the slow queries whose results hold for that hour.
     """
 
     title: str

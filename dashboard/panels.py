@@ -24,9 +24,9 @@ _SCROLLED_PIXELS: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One key figure: its value and what stands beside it as people read them, and how it is computed (`help`).
+    """One key figure: its formatted value, a text beside it, and how it is computed (`help`).
 
-    `tone` colours what stands beside it.
+    `tone` is the colour of the text beside it.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Figure:
 
 
 def show_figures(figures: Sequence[Figure]) -> None:
-    """Draw key figures in a row, equally wide; in several where the window is narrow (`frame.STYLE`)."""
+    """Draw key figures in a row, equally wide; in several rows if the window is narrow (`frame.STYLE`)."""
     if not figures:
         return
     with st.container(key=figures_key(figures)):
@@ -54,13 +54,13 @@ def show_figures(figures: Sequence[Figure]) -> None:
 
 
 def figures_key(figures: Sequence[Figure]) -> str:
-    """Return the name of a row of figures by its labels; styles find all of them by how the name begins."""
+    """Return the element key of a row of figures, made of its labels; the CSS matches the common prefix of all."""
     return "figures_" + "_".join("".join(filter(str.isalnum, figure.label)) for figure in figures)
 
 
 @contextmanager
 def panel(title: str, *, unit: str = "", help: str = "") -> Iterator[None]:
-    """Draw a card with a title. What fails inside is said in this card; the rest of the page stands."""
+    """Draw a card with a title. An error inside is shown in this card; the rest of the page is still drawn."""
     with st.container(border=True):
         _heading(title, unit, help)
         with contained():
@@ -69,7 +69,7 @@ def panel(title: str, *, unit: str = "", help: str = "") -> Iterator[None]:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Provide what fails inside in its place; the rest of the page stands."""
+    """Show an error of the `with` block in its place; the rest of the page is still drawn."""
     try:
         yield
     except TollkeeperError as error:
@@ -86,9 +86,9 @@ def show_chart(
     data: FrameSource | None = None,
     alt: str = "",
 ) -> None:
-    """Draw a card with a chart: its unit beside the title, its numbers as CSV and Parquet, its picture as PNG.
+    """Draw a card with a chart: unit beside the title, export of its data as CSV and Parquet, of its image as PNG.
 
-    `data` are the numbers in it, or what makes them when they are asked for.
+    `data` is the chart's data, or a function that returns it on demand.
     """
     with st.container(border=True):
         _heading(title, unit, help, None if data is None else (key, data))
@@ -108,10 +108,10 @@ def show_table(
     empty: str = "No data.",
     formats: Formats | None = None,
 ) -> Any:
-    """Draw a card with a table and its exports (`data` where these are to hold more than is shown).
+    """Draw a card with a table and its exports (of `data`, if these should have more than is shown).
 
-    Gives Streamlit's selection where `on_select` is not "ignore". Missing cells are dashes. Columns of `Money` are in
-    the currency of `formats`, USD where none are given; in exports money is USD.
+    Returns Streamlit's selection unless `on_select` is "ignore". Missing cells are dashes. `Money` columns are in the
+    currency of `formats` (default USD); in exports money is in USD.
     """
     with st.container(border=True):
         _heading(title, "", help, (key, frame if data is None else data))
@@ -123,7 +123,7 @@ def show_table(
             table.as_arrow(),
             key=key,
             hide_index=True,
-            lazy=False,  # else Streamlit loads pandas (50 MB) to ask whether it is one of its tables
+            lazy=False,  # else Streamlit loads pandas (50 MB) to check the type
             height="content" if len(table) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
             placeholder=UNKNOWN,
             column_config=configured,

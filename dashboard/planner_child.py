@@ -1,7 +1,7 @@
-"""`python -m dashboard.planner_child`: plays one plan that stands on its input, and says on its output how far it is.
+"""`python -m dashboard.planner_child`: reads one simulation from stdin, runs it and writes progress to stdout.
 
-A process of its own: a plan takes a processor core for seconds or minutes, and the pages of all viewers share one.
-Each line of its output is JSON: `{"stage": ...}` as often as one begins, then `{"answer": ...}` or `{"refused": ...}`.
+A separate process, because a simulation uses a core for seconds or minutes, and all viewers' pages share one core.
+Each line of its output is JSON: `{"stage": ...}` when a stage starts, then `{"answer": ...}` or `{"refused": ...}`.
 """
 
 import os
@@ -19,19 +19,19 @@ from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 from dashboard.settings import DashboardSettings
 
-_NICENESS = 10  # pages go first
+_NICENESS = 10  # lower priority than the pages
 _ANSWER_SECONDS = 600
-_LIMIT_SECONDS = 630  # after the dashboard's own, which says why
+_LIMIT_SECONDS = 630  # longer than the dashboard's own limit, whose message has the reason
 _LOOK_SECONDS = 1.0
 
 
 def main() -> None:
-    """Play the plan. What it refuses is an answer; it never ends with a traceback of ours."""
+    """Run the simulation and write its result. A refusal is a result too, not a traceback."""
     os.nice(_NICENESS)
-    signal.alarm(_LIMIT_SECONDS)  # by the system, which compiled code cannot keep waiting
+    signal.alarm(_LIMIT_SECONDS)  # by a signal, which also ends compiled code
     threading.Thread(target=end_with_parent, args=(lambda: os._exit(1),), daemon=True).start()
     use_compiled()
-    from analytics.planner.job import run_job  # here: what is compiled is found from now on
+    from analytics.planner.job import run_job  # imported here: compiled modules are found from now on
 
     try:
         job = PlanJob.of_bytes(sys.stdin.buffer.read())
@@ -46,7 +46,7 @@ def end_with_parent(
     parent: Callable[[], int] = os.getppid,
     rest: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Wait until the process that began this one is gone, and call `end`: nobody is left to be answered."""
+    """Wait until the parent process has ended, then call `end`: nobody would read the result."""
     first = parent()
     while parent() == first:
         rest(_LOOK_SECONDS)

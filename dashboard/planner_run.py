@@ -1,4 +1,4 @@
-"""A plan in progress in a process of its own: how far it is, what it came to, and its end if it is not wanted."""
+"""Simulations in separate processes: progress, result, and cancellation."""
 
 import json
 import subprocess
@@ -13,15 +13,15 @@ import streamlit as st
 from analytics.planner.question import PlanJob
 from contracts.errors import Unavailable
 
-MAX_RUNS: Final = 2  # at once, of all viewers: each takes a core
+MAX_RUNS: Final = 2  # concurrent simulations of all viewers; each uses a core
 MAX_SECONDS: Final = 600.0
-UNSEEN_SECONDS: Final = 15.0  # what nobody has looked at for so long gives way
+UNSEEN_SECONDS: Final = 15.0  # a simulation not viewed for so long may be replaced
 _ENDING_SECONDS: Final = 5.0
 COMMAND: Final = (sys.executable, "-P", "-m", "dashboard.planner_child")
 
 
 class PlannerRun:
-    """One plan. `stages` are those begun so far; `answer` and `refused` are `None` until it has ended."""
+    """One simulation. `stages`: those started so far; `answer` and `refused` are `None` until it has ended."""
 
     def __init__(self, job: PlanJob, command: Sequence[str], clock: Callable[[], float], on_end: Callable[[], None]):
         self.job = job
@@ -45,30 +45,30 @@ class PlannerRun:
 
     @property
     def is_over(self) -> bool:
-        """Return whether it has ended, well or not."""
+        """Return whether the simulation has ended, with a result or not."""
         return self._ended is not None
 
     @property
     def seconds(self) -> float:
-        """Return how long it has run."""
+        """Return how long the simulation has run, in seconds."""
         return (self._clock() if self._ended is None else self._ended) - self._began
 
     @property
     def is_unseen(self) -> bool:
-        """Return whether it runs on although nobody has looked at it for UNSEEN_SECONDS: its page is closed."""
+        """Return whether it still runs although no page has shown it for UNSEEN_SECONDS."""
         is_under_way = not self.is_over and self.refused is None
         return is_under_way and self._clock() - self._looked_at >= UNSEEN_SECONDS
 
     def look(self) -> None:
-        """Record that someone looks at it now."""
+        """Record that a page shows it now."""
         self._looked_at = self._clock()
 
     def cancel(self, why: str = "the simulation was cancelled") -> None:
-        """End it at once."""
+        """Kill the simulation's process; `why` becomes its `refused` text."""
         self._stop(why)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait for its end. Gives whether it came."""
+        """Wait for its end, at most `timeout_seconds`; return whether it has ended."""
         self._listener.join(timeout_seconds)
         return self.is_over
 
@@ -80,13 +80,13 @@ class PlannerRun:
     def _listen(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            with self._process.stdout as told:  # closed even if the process is killed before it has read its question
+            with self._process.stdout as told:  # closed even if the process is killed before it has read its input
                 with self._process.stdin as asked:
                     asked.write(self.job.as_bytes())
                 for line in told:
                     self._take(json.loads(line))
         except (OSError, ValueError):
-            pass  # it was killed in the middle of a line, and `refused` says why
+            pass  # killed within a line; `refused` has the reason
         finally:
             self._process.wait()
             self._limit.cancel()
@@ -103,7 +103,7 @@ class PlannerRun:
 
 
 class PlannerRuns:
-    """Begins plans, a few at a time."""
+    """Starts simulations, with a limit on how many run at once."""
 
     def __init__(
         self, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic, most: int = MAX_RUNS
@@ -113,12 +113,10 @@ class PlannerRuns:
         self._most = most
         self._places = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
-        self._runs: list[PlannerRun] = []  # begun, and not known to be over
+        self._runs: list[PlannerRun] = []  # started, and not known to have ended
 
     def begin(self, job: PlanJob) -> PlannerRun:
-        """Start a plan, in the place of one that nobody looks at any more if there is no other. Raises Unavailable
-        where as many run as may.
-        """
+        """Start a simulation; at the limit it replaces one that no page shows. Raises Unavailable if all are shown."""
         if not self._places.acquire(blocking=False) and not self._take_place():
             raise Unavailable(f"the limit of concurrent simulations ({self._most}) is reached; try again shortly")
         try:
@@ -141,5 +139,5 @@ class PlannerRuns:
 
 @st.cache_resource(show_spinner=False)
 def planner_runs() -> PlannerRuns:
-    """Return this process's plans."""
+    """Return this process's `PlannerRuns`."""
     return PlannerRuns()

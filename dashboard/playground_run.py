@@ -1,4 +1,4 @@
-"""One prompt sent to the gateway as an application sends it: with a key, streamed, and timed here."""
+"""Sends one prompt to the gateway as an application does: with an API key, streamed. Measures the times."""
 
 import json
 import time
@@ -15,7 +15,7 @@ _MAX_ERROR: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of it. `problem` is the gateway's own message if it refused; counts are `None` if not reported."""
+    """The result of a prompt. `problem`: the error message if it failed; counts are `None` if not reported."""
 
     request_id: str = ""
     text: str = ""
@@ -30,7 +30,7 @@ class Tried:
 
 
 class Playground:
-    """Calls one gateway. Safe to share between threads; nothing of a key or prompt is kept."""
+    """Calls one gateway. Thread-safe; stores neither keys nor prompts."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         timeout = httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
@@ -38,7 +38,7 @@ class Playground:
         self._url = url
 
     def models(self, key: str) -> tuple[list[str], str]:
-        """Return the names of the models and routes that a key may use, and why there are none."""
+        """Return the names of the models and routes that a key may use, and an error message ("" if there is none)."""
         try:
             reply = self._client.get("/v1/models", headers=_headers(key))
             if not reply.is_success:
@@ -50,7 +50,7 @@ class Playground:
             return [], f"{self._url} answers, but not as a gateway"
 
     def ask(self, key: str, body: dict[str, Any], show: Callable[[str], None]) -> Tried:
-        """Send a chat and return what came; `show` is given the text so far. Never raises."""
+        """Send a chat and return the result; `show` is called with the text received so far. Never raises."""
         begun = time.perf_counter()
         wanted = {**body, "stream": True, "stream_options": {"include_usage": True}}
         try:

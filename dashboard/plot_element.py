@@ -1,6 +1,6 @@
-"""A plot as an element of a page: what `st.plotly_chart` sends, of JSON that is made already.
+"""Draws a `Plot` on a page: sends the same message as `st.plotly_chart`, with JSON that exists already.
 
-Streamlit's own function would copy Plotly's figure, look all of it through again and write it a second time.
+`st.plotly_chart` would copy, validate and serialise the figure a second time.
 """
 
 from typing import Final
@@ -18,15 +18,15 @@ _DEFAULT_HEIGHT: Final = 450  # Plotly's
 
 
 def draw_plot(plot: Plot, *, key: str, config: dict[str, object], alt: str) -> None:
-    """Draw a plot as wide as its place and as high as its layout says."""
+    """Draw a plot in the full width of its container and with its layout's height."""
     element = PlotlyChart()
     element.theme = "streamlit"
     element.spec = plot.as_json()
     element.config = msgspec.json.encode(config).decode()
     element.alt = alt
-    # By its contents too: the browser draws an element again only where it has another name.
+    # The id includes the contents: the browser redraws an element only if its id changes.
     element.id = compute_and_register_element_id(
         _KIND, user_key=key, key_as_main_identity=False, dg=None, spec=element.spec, config=element.config, alt=alt
     )
     layout = LayoutConfig(width="stretch", height=plot.height or _DEFAULT_HEIGHT)
-    st._main._enqueue(_KIND, element, layout_config=layout)  # what every `st.` function ends with
+    st._main._enqueue(_KIND, element, layout_config=layout)  # the last step of every `st.` function

@@ -26,7 +26,9 @@ DEFAULT_LOCALE: Final = "en_US"
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Empty: what the browser says, or the installation's setting. `currency` is "USD" or the installation's."""
+    """A viewer's choices; "" means the browser's value or the installation's setting. `currency` "USD"
+    overrides the installation's currency.
+    """
 
     zone: str = ""
     locale: str = ""
@@ -34,7 +36,7 @@ class Preferences:
 
     @classmethod
     def of_cookie(cls, text: str) -> Self:
-        """Read a cookie's value. What is not usable is left out: anybody may write cookies."""
+        """Parse a cookie's value. Invalid parts are ignored, because anyone can set cookies."""
         zone, locale, currency = (*text.split("|"), "", "", "")[:3]
         zone = zone.replace("+", "/")
         return cls(
@@ -44,18 +46,18 @@ class Preferences:
         )
 
     def as_cookie(self) -> str:
-        """Write the cookie's value: letters, digits and `_+|-` alone."""
+        """Return the cookie's value; it contains only letters, digits and `_+|-`."""
         return "|".join((self.zone.replace("/", "+"), self.locale, self.currency))
 
 
 @cache
 def _zones() -> frozenset[str]:
-    """Return the known time zones, cached: they are read from a directory, and every page needs them."""
+    """Return the names of all time zones, cached, because they are read from a directory."""
     return frozenset(available_timezones())
 
 
 def zone_of(*names: str | None) -> ZoneInfo:
-    """Return the first of these time zones that exists, UTC where none does."""
+    """Return the first of these time zones that exists; UTC if none does."""
     for name in names:
         try:
             if name:
@@ -66,7 +68,7 @@ def zone_of(*names: str | None) -> ZoneInfo:
 
 
 def locale_of(*names: str | None) -> str:
-    """Return the first of these locales that numbers can be written in: `de`, `de-DE` and `de_DE` are all de_DE."""
+    """Return the first of these locales that is supported; `de`, `de-DE` and `de_DE` are all de_DE."""
     for name in names:
         wanted = (name or "").replace("-", "_")
         if wanted in LOCALES:

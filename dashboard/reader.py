@@ -1,6 +1,4 @@
-"""The dashboard's ways to what it shows: store clients lent to one page run at a time, the control database and plane,
-and answers kept for a moment and shared between viewers.
-"""
+"""The dashboard's data sources: pooled store clients, control database and control plane, with caches for viewers."""
 
 import logging
 import time
@@ -28,20 +26,21 @@ from dashboard.settings import DashboardSettings
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS: Final = 15  # then the page says that the store does not answer, instead of staying blank
+PATIENCE_SECONDS: Final = 15  # after that the page reports that the store does not answer, instead of staying blank
 CONTROL_ANSWER_SECONDS: Final = 5
 _MAX_IDLE: Final = 64
 _THREADS_AHEAD: Final = 4
-_LACK_SECONDS: Final = 60.0  # then a user whom the store refused is tried again: the moment may have been a bad one
-_PLAIN_READER: Final = "reader"  # the store's user for all rows, beside whom those with row policies may stand
+_LACK_SECONDS: Final = 60.0  # after that a refused store user is tried again: the refusal may have been temporary
+_PLAIN_READER: Final = "reader"  # the store user without row policies; users with row policies are optional
 
 Answer = TypeVar("Answer")
 
 
 class Readers:
-    """Store clients bound to a reach, each lent to one thread at a time. They connect when used, and after a failure.
+    """A pool of store clients, each restricted to a `Reach` and used by one thread at a time. They connect on first
+    use.
 
-    Viewers who are bound are asked for as the store's user with row policies, where the store has it.
+    For restricted viewers the store user with row policies is used, if the store has it.
     """
 
     def __init__(self, address: StoreAddress, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,12 +48,12 @@ class Readers:
         self._clock = clock
         self._lock = Lock()
         self._users: set[str] = set()
-        self._lacking: dict[str, float] = {}  # until when a user is taken not to exist
+        self._lacking: dict[str, float] = {}  # until when a store user is assumed not to exist
         self._idle: dict[Reach, LifoQueue[StoreClient]] = {}
 
     @contextmanager
     def borrow(self, reach: Reach = EVERYTHING) -> Iterator[StoreClient]:
-        """Lend a client that asks about what is within reach alone."""
+        """Provide a client that is restricted to `reach`, for a `with` block."""
         with self._lock:
             idle = self._idle.setdefault(reach, LifoQueue(_MAX_IDLE))
         try:
@@ -64,7 +63,7 @@ class Readers:
         try:
             yield client
         finally:
-            # One that asks without row policies is not kept: the next may have them.
+            # A client without row policies is not pooled: the next one may have them.
             is_makeshift = reach.is_bound and client.address.user == _PLAIN_READER
             if is_makeshift or idle.full():
                 client.close()
@@ -81,13 +80,11 @@ class Readers:
         return BoundStore(self._address, reach, answer_seconds=PATIENCE_SECONDS)
 
     def _knows(self, user: str) -> bool:
-        """Return whether the store has a user with row policies: its own has, a server's where its users.xml is
-        ours.
-        """
+        """Return whether the store has this user. The embedded store does; a server does if it uses our users.xml."""
         if user in self._users:
             return True
         if self._address.user != _PLAIN_READER:
-            return False  # an operator's own user, whose password no other has
+            return False  # an operator's own user, whose password we do not have
         if self._lacking.get(user, float("-inf")) > self._clock():
             return False
         client = StoreClient(replace(self._address, user=user), answer_seconds=PATIENCE_SECONDS)
@@ -107,48 +104,48 @@ class Readers:
 
 @st.cache_resource(show_spinner=False)
 def settings() -> DashboardSettings:
-    """Return this process's settings."""
+    """Return the dashboard's settings, read once."""
     return DashboardSettings()
 
 
 @st.cache_resource(show_spinner=False)
 def secrets() -> SecretFiles:
-    """Return this installation's secrets, of which a dashboard elsewhere has none."""
+    """Return this installation's secrets; a dashboard on another machine has none."""
     return SecretFiles(settings().data / "secrets")
 
 
 @st.cache_resource(show_spinner=False)
 def readers() -> Readers:
-    """Return this process's store clients. Raises ConfigurationError if its address is unusable."""
+    """Return the pool of store clients. Raises ConfigurationError if the store's URL is invalid."""
     return Readers(settings().store_address())
 
 
 @st.cache_resource(show_spinner=False)
 def control_database() -> ControlDatabase:
-    """Return the control database, which the dashboard only reads. Raises ConfigurationError on an unusable URL."""
+    """Return the control database, which is only read. Raises ConfigurationError if its URL is invalid."""
     return ControlDatabase(settings().database_address)
 
 
 @st.cache_resource(show_spinner=False)
 def control_connections() -> httpx.Client:
-    """Return this process's connections to the control plane."""
+    """Return the HTTP client for the control plane."""
     return open_client(settings().control_plane_url)
 
 
 @st.cache_resource(show_spinner=False)
 def answers() -> Answers:
-    """Return the answers of the store that are kept for a moment."""
+    """Return the cache of store results."""
     return Answers()
 
 
 @st.cache_resource(show_spinner=False)
 def control_answers() -> Answers:
-    """Return what the control database and plane said a moment ago."""
+    """Return the cache of control database and control plane results."""
     return Answers()
 
 
 def ask_store(question: Callable[..., Answer], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> Answer:
-    """Return `question(store, *arguments, **options)` within reach, at most `seconds` old. Raises what it raises."""
+    """Return `question(store, *arguments, **options)` within `reach`, cached for `seconds`. Raises its errors."""
 
     def ask() -> Answer:
         with readers().borrow(reach) as store:
@@ -163,12 +160,12 @@ def _threads_ahead() -> ThreadPoolExecutor:
 
 
 def ask_ahead(question: Callable[..., Any], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> None:
-    """Start what `ask_store` will be asked for in a moment. A failure is told to the one that asks then."""
+    """Start a query in the background for a later `ask_store` call, which then gets its result or error."""
     _threads_ahead().submit(ask_store, question, reach, seconds, *arguments, **options)
 
 
 def ask_database(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-    """Return `question(session, *arguments, **options)` of the control database, at most five seconds old."""
+    """Return `question(session, *arguments, **options)` of the control database, cached for five seconds."""
 
     def ask() -> Answer:
         with control_database().session() as session:
@@ -178,7 +175,7 @@ def ask_database(question: Callable[..., Answer], *arguments: Any, **options: An
 
 
 def forget_control_answers() -> None:
-    """Forget what the control plane said: something was changed."""
+    """Clear the cache of control plane results, after a change."""
     control_answers().clear()
 
 

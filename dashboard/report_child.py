@@ -1,6 +1,6 @@
-"""`python -m dashboard.report_child`: compares the arms of a rollout that stand on its input, and writes the report.
+"""`python -m dashboard.report_child`: reads a rollout's requests from stdin, compares both arms, writes the report.
 
-A process of its own, as forecasts have: what it computes intervals with takes seconds and a hundred megabytes to load.
+A separate process, because its statistics library takes seconds and a hundred megabytes to load.
 """
 
 import os
@@ -11,11 +11,11 @@ import msgspec
 from analytics.comparison.arms import ArmsRead
 from analytics.comparison.rollout_report import compare_arms
 
-_NICENESS = 10  # pages go first
+_NICENESS = 10  # lower priority than the pages
 
 
 def main() -> None:
-    """Write the report."""
+    """Read the requests, compare the arms and write the report."""
     os.nice(_NICENESS)
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=ArmsRead)
     sys.stdout.buffer.write(msgspec.msgpack.encode(compare_arms(task)))

@@ -1,4 +1,4 @@
-"""Reports of rollouts for pages: requests are read here, and compared in a process of its own, which ends with that."""
+"""Rollout reports for pages: requests are read here; a separate process compares them, then ends."""
 
 import logging
 import subprocess
@@ -19,21 +19,21 @@ _MOST_SAID: Final = 300
 
 
 class ReportFailed(TollkeeperError):
-    """The process that compares arms did not answer."""
+    """The comparison process failed or gave no answer."""
 
     code = "report_failed"
 
 
 def compared_arms(store: StoreClient, rollout: str, start: datetime, end: datetime) -> RolloutReport:
-    """Return what `tollkeeper rollouts report` says of a stretch of time.
+    """Return the rollout's report for a period, as `tollkeeper rollouts report` shows it.
 
-    For the background: takes seconds. Raises StoreUnavailable, ReportFailed.
+    Takes seconds: call it in the background. Raises StoreUnavailable, ReportFailed.
     """
     task = read_arms(store, rollout, start, end)
     try:
         child = subprocess.run(
             [sys.executable, "-m", "dashboard.report_child"],
-            input=msgspec.msgpack.encode(task),  # which has infinity, as the end of an interval of one observation is
+            input=msgspec.msgpack.encode(task),  # not JSON: it has no infinity, an interval's bound for one observation
             capture_output=True,
             timeout=_PATIENCE_SECONDS,
             check=True,
@@ -45,7 +45,7 @@ def compared_arms(store: StoreClient, rollout: str, start: datetime, end: dateti
 
 
 def _reason(error: Exception) -> str:
-    """Describe in one line why the process did not answer: the last that it said, where it said anything."""
+    """Return in one line why the process failed: the last line of its stderr, if there is one."""
     said = error.stderr if isinstance(error, subprocess.CalledProcessError) else b""
     last = said.decode(errors="replace").strip().rpartition("\n")[2] if said else ""
     return f"{error}: {last}"[:_MOST_SAID] if last else str(error)[:_MOST_SAID]

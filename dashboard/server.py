@@ -1,4 +1,4 @@
-"""The server of `python -m dashboard`: Streamlit's pages (`app.py`), and a few addresses of its own."""
+"""The server of `python -m dashboard`: Streamlit's pages (`app.py`), and the paths for signing in and out."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def _load() -> None:
-    """Load what pages are made with, and what that loads when it is first used: the first viewer would wait for it."""
+    """Import and use the libraries that pages need, so that the first viewer does not wait for their lazy imports."""
     table, formats = Table({"pages": [page.title for page in pages.PAGES]}).as_arrow(), Formats()
     drawn = len(Plot().add_bar(x=[datetime.now(UTC)], y=[0]).as_json())
     loaded = f"{formats.count(table.num_rows + drawn)} {formats.money(Decimal(0))} {formats.moment(datetime.now(UTC))}"
@@ -29,7 +29,7 @@ def _load() -> None:
 
 
 def _said(error: Exception) -> bool:
-    """Return whether a page failed, without what failed: that is in the log. True: Streamlit adds nothing."""
+    """Show that a page failed, without details, which are in the log. Returns True: Streamlit shows nothing more."""
     log.error("page_failed error=%s", type(error).__name__, exc_info=error)
     show_surprise()
     return True
@@ -37,7 +37,7 @@ def _said(error: Exception) -> bool:
 
 _load()
 gc.collect()
-gc.freeze()  # what was imported stays: out of the sight of collections, each of which would stop a viewer's page
+gc.freeze()  # exclude imported objects from garbage collection, which would pause viewers' pages
 
 app = st.App(
     Path(__file__).with_name("app.py"),

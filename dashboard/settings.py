@@ -29,31 +29,31 @@ class DashboardSettings(ListenerSettings):
     control_port: int = Field(default=8081, ge=1, le=65535)
     database_url: str = ""  # empty: SQLite in the data directory; only read
 
-    dashboard_sign_in: Literal["auto", "always"] = "auto"  # auto: not who sits at this machine, on a loopback address
+    dashboard_sign_in: Literal["auto", "always"] = "auto"  # auto: local users of a loopback address need no account
     dashboard_currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     dashboard_usd_rate: Decimal = Field(default=Decimal(1), gt=0)  # units of that currency for one USD
     dashboard_locale: str = Field(default="", pattern=r"^([a-z]{2,3}(_[A-Z]{2})?)?$")  # empty: the browser's
     allocations: Path | None = None  # YAML file with saved allocations of shared costs
     dashboard_session_hours: int = Field(default=12, ge=1, le=720)
-    dashboard_url: str = ""  # as browsers reach it, such as https://llm.example: where the provider sends them back
-    oidc_metadata_url: str = ""  # empty: nobody signs in by an identity provider
+    dashboard_url: str = ""  # public URL, such as https://llm.example, to which the identity provider redirects
+    oidc_metadata_url: str = ""  # empty: no identity provider
     oidc_client_id: str = ""
     oidc_client_secret: SecretStr | None = None
     oidc_name: str = "your organisation"
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether only this machine reaches the dashboard."""
+        """Return whether the dashboard listens on a loopback address, which only this machine reaches."""
         return listens_on_loopback(self.host)
 
     @property
     def host_names(self) -> str:
-        """Return the names that requests may be addressed to besides this machine's: the dashboard's URL's too."""
+        """Return the allowed Host names besides this machine's, comma-separated, with the public URL's host."""
         return f"{self.allowed_hosts},{urlsplit(self.dashboard_url).hostname or ''}".strip(",")
 
     @property
     def is_for_this_machine(self) -> bool:
-        """Return whether nobody from elsewhere is expected: no proxy that would bring them is named or implied."""
+        """Return whether only local users are expected: no setting names a proxy, host name or public URL."""
         is_published = bool(self.dashboard_url or self.trusted_proxies or self.oidc_metadata_url)
         return self.dashboard_sign_in == "auto" and self.is_loopback and not is_published
 

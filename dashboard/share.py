@@ -1,4 +1,4 @@
-"""A link to what is seen: filters and choices, never permissions; who opens it sees what their own role may see."""
+"""Links to the current view. They contain filters and choices, no permissions: others see what their role allows."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from dashboard.visit import now_of
 
 
 def share_menu(filters: Filters, viewer: Viewer) -> None:
-    """Draw the menu with the links: one that moves with the clock, one that stands still."""
+    """Draw the menu with two links: one with the relative time range, one with fixed dates."""
     menu = st.popover(
         "", icon=":material/link:", type="tertiary", help="Share this view", key="share", on_change="rerun"
     )
@@ -29,14 +29,14 @@ def share_menu(filters: Filters, viewer: Viewer) -> None:
 
 
 def link(page_url: str, parameters: Mapping[str, str | None]) -> str:
-    """Return the URL of a page with these parameters; `None` and empty are left out."""
+    """Return the URL of a page with these parameters; `None` and "" are omitted."""
     parts = urlsplit(page_url)
     query = urlencode({name: value for name, value in parameters.items() if value})
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
 
 
 def _frozen(filters: Filters, viewer: Viewer) -> dict[str, str | None]:
-    """Return the parameters that hold a moving range still; none if it stands still or cannot be read."""
+    """Return parameters that replace a relative range by fixed dates; {} if it is fixed already or invalid."""
     if filters.start is not None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Signing in and out: the one place that sets the session's cookie, and the gate that asks for it."""
+"""Sign-in and sign-out, the session cookie, and the middleware that requires it."""
 
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -35,13 +35,10 @@ _HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-# What a page of the dashboard is made of, and what says that the process is well: nothing of anybody's numbers.
+# Public paths: static files of the pages, and the health check. They contain no tenant data.
 _OPEN: Final = ("/sign-in", "/sign-out", "/static/", "/_stcore/health", "/_stcore/host-config", "/favicon")
 _OPEN_TO_PROVIDER: Final = ("/auth/", "/oauth2callback")
-_NO_PAGES: Final = (
-    "/_stcore",
-    "/media",
-)  # what Streamlit serves beside pages: what viewers made and see, its own state
+_NO_PAGES: Final = ("/_stcore", "/media")  # Streamlit's other paths: its own state, viewers' media files
 _UPLOADS: Final = "/_stcore/upload_file"
 
 
@@ -51,7 +48,7 @@ async def show(request: Request) -> Response:
 
 
 async def sign_in(request: Request) -> Response:
-    """Accept e-mail address and password, ask the control plane, and set the cookie of the session it begins."""
+    """Check e-mail address and password with the control plane, and set the cookie of the new session."""
     if not _is_from_here(request):
         return PlainTextResponse("this form was sent by another site", status_code=403, headers=_HEADERS)
     body = await _short_body(request)
@@ -74,15 +71,16 @@ async def sign_in(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """End the session, here and at the control plane, and forget it in this browser."""
+    """End the session at the control plane and delete its cookie."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return RedirectResponse("/", status_code=303, headers=_HEADERS)  # another site's link signs nobody out
+        # A link on another site must not sign anyone out
+        return RedirectResponse("/", status_code=303, headers=_HEADERS)
     token = request.cookies.get(SESSION_COOKIE)
     if token:
         try:
             await run_in_threadpool(ControlPlane(control_connections(), token).delete, "/v1/sessions/current")
         except TollkeeperError:
-            pass  # it has ended already, or ends by itself; this browser forgets it in any case
+            pass  # it has ended already or will expire; the cookie is deleted in any case
         control_answers().clear()
     response = RedirectResponse("/sign-in", status_code=303, headers=_HEADERS)
     for name in (SESSION_COOKIE, *(each for each in request.cookies if each.startswith(PROVIDER_COOKIE))):
@@ -91,12 +89,12 @@ async def sign_out(request: Request) -> Response:
 
 
 async def ticket(request: Request) -> Response:
-    """Set the cookie of a session that the identity provider's login began."""
+    """Set the cookie of a session that began with an identity provider's login."""
     return take_ticket(request, with_session)
 
 
 def with_session(request: Request, response: Response, token: str) -> Response:
-    """Add the session cookie: HttpOnly and SameSite."""
+    """Return the response with the session cookie (HttpOnly, SameSite)."""
     response.headers["Cache-Control"] = "no-store"
     is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(
@@ -112,9 +110,9 @@ def with_session(request: Request, response: Response, token: str) -> Response:
 
 
 class Gate:
-    """ASGI middleware: pages lead to the sign-in if nobody has signed in, and files are for signed-in people alone.
+    """ASGI middleware: redirects pages to the sign-in without a session, and serves files to signed-in users only.
 
-    A page's own numbers come over its WebSocket, whose every run asks `arrive` again. Nobody uploads anything.
+    Page contents come over the WebSocket, and each page run checks the session again (`arrive`). Uploads are refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -129,7 +127,7 @@ class Gate:
             return
         if await run_in_threadpool(_may_pass, scope):
             if scope["path"].startswith(_UPLOADS):
-                nowhere = PlainTextResponse("no page takes files", status_code=403, headers=_HEADERS)
+                nowhere = PlainTextResponse("uploads are not allowed", status_code=403, headers=_HEADERS)
                 await nowhere(scope, receive, send)
                 return
             await self.app(scope, receive, _with_headers(send, start_headers(scope["query_string"].decode("latin-1"))))
@@ -144,9 +142,7 @@ class Gate:
 
 
 def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
-    """Add a page's headers: forbid other sites to show it within theirs, where a click could be led to a form of ours;
-    and tell them nothing of the address, which names tenants, where a link leads to them.
-    """
+    """Return a `send` that adds security headers: no framing by other sites, and no referrer (URLs name tenants)."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -158,7 +154,7 @@ def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
 
 
 def _may_pass(scope: Scope) -> bool:
-    """Return whether a request over HTTP is answered: a page's frame sooner than what viewers see in it."""
+    """Return whether an HTTP request is allowed. Pages may also load while a provider's login is in progress."""
     request = Request(scope)
     is_page = request.method in ("GET", "HEAD") and not scope["path"].startswith(_NO_PAGES)
     if is_page and is_signing_in(request.url.query, request.cookies):
@@ -167,7 +163,7 @@ def _may_pass(scope: Scope) -> bool:
 
 
 def _may_listen(scope: Scope) -> bool:
-    """Return whether a page's run may begin: `arrive` says what it shows, but cannot see whose program it is."""
+    """Return whether a WebSocket may open. `arrive` checks the session, but cannot see which local user connects."""
     connection = HTTPConnection(scope)
     if not is_from_own_page(connection.headers):
         return False
@@ -175,9 +171,7 @@ def _may_listen(scope: Scope) -> bool:
 
 
 def _is_known(connection: HTTPConnection, *, if_unanswered: bool) -> bool:
-    """Return whether the caller needs no account or has a session; `if_unanswered` if the control plane is
-    unreachable, which the page then shows.
-    """
+    """Return whether the caller is a local user or has a session; `if_unanswered` if that cannot be checked."""
     if is_at_this_machine(dict(connection.headers)):
         scope = connection.scope
         if not is_another_user(scope.get("client"), scope.get("server")):
@@ -203,7 +197,7 @@ def _page(next_path: str, *, problem: str = "", email: str = "", status: int = 2
 
 
 def _is_from_here(request: Request) -> bool:
-    """Return whether a form was sent by a page of ours: else another site could sign someone in as someone else."""
+    """Return whether a form came from this dashboard's page, so that other sites cannot sign a user in (login CSRF)."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         return site == "same-origin"
@@ -211,14 +205,14 @@ def _is_from_here(request: Request) -> bool:
 
 
 def _caller_of(request: Request) -> str:
-    """Return where the browser is, for the bound on guesses: behind a proxy all would else share the proxy's."""
+    """Return the client's address, for the limit on password attempts; behind a proxy, the forwarded address."""
     peer = request.client.host if request.client else ""
     proxies = TrustedProxies(settings().trusted_proxies)
     return str(proxies.caller_of(peer, request.headers.get("x-forwarded-for", "")) or peer)
 
 
 def _inward(path: str | None) -> str:
-    """Return a path of this dashboard; its first page where what was asked for leads elsewhere."""
+    """Return the path if it is on this dashboard, else "/" (no open redirect)."""
     wanted = path or "/"
     is_inward = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
     return wanted if is_inward and not urlsplit(wanted).netloc else "/"

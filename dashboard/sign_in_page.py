@@ -1,4 +1,4 @@
-"""The page that asks who someone is: plain HTML, so that it works before anything of the dashboard is loaded."""
+"""The sign-in page: plain HTML, so that it works before Streamlit is loaded."""
 
 from html import escape
 from typing import Final
@@ -28,9 +28,7 @@ p.quiet { margin: 1rem 0 0; color: var(--quiet); font-size: .87rem; }
 
 
 def sign_in_page(*, next_path: str, problem: str = "", email: str = "", provider: str = "") -> str:
-    """Return the page as HTML. `problem` is why the last try failed; `provider` names an identity provider, where one
-    is configured.
-    """
+    """Return the page as HTML. `problem`: why the last attempt failed; `provider`: the identity provider, if any."""
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     elsewhere = f'<a class="button" href="/?signing_in=1">Sign in with {escape(provider)}</a>' if provider else ""
     return f"""<!doctype html>

@@ -1,5 +1,5 @@
-"""Answers that may take longer than a page: found in the background, shared, waited for a moment after the page is
-drawn, and asked for again till they are there.
+"""Slow queries: run in background threads, with results that viewers share. A page shows a placeholder, waits a
+moment, and is redrawn until the results are there.
 """
 
 import threading
@@ -18,31 +18,31 @@ from dashboard.reader import question_key, readers
 
 _THREADS: Final = 4
 _BREATH_SECONDS: Final = 0.05
-_PATIENCE_SECONDS: Final = 0.1  # of a page as it is drawn, in sum: what comes so soon need not be drawn twice
+_PATIENCE_SECONDS: Final = 0.1  # total wait per page run: results that arrive so soon save a redraw
 _MAX_ANSWERS: Final = 128
-_GIVEN_ON_SECONDS: Final = 60.0  # at least: so old may an answer be that is given on
+_GIVEN_ON_SECONDS: Final = 60.0  # minimum age up to which a stale result is shown while a new one is computed
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An answer that is not there yet; it was asked for at `since` (UTC)."""
+    """A placeholder for a result that is still being computed, since `since` (UTC)."""
 
     since: datetime
 
 
 class _Times(NamedTuple):
-    """By the clock: until when an answer holds, and until when it is given on as the next is found."""
+    """Monotonic times: until when a result is fresh, and until when it may be shown while a new one is computed."""
 
     holds: float
     given_on: float
 
 
 class SlowAnswers:
-    """Answers found by a few threads, kept for a while. `page_waits` says whether this thread's page waits for any.
+    """Runs queries in a few threads and caches their results. `page_waits`: whether this thread's page needs a result.
 
-    What takes seconds by nature is asked `beside`: one at a time, so that it keeps nothing else from being found.
+    Queries that always take seconds (`ask_beside`) run one at a time in a thread of their own, so they block no others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,32 +51,30 @@ class SlowAnswers:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="slow-answer")
         self._thread_beside = ThreadPoolExecutor(1, thread_name_prefix="late-answer")
         self._kept: OrderedDict[Hashable, tuple[_Times, datetime, Future[Any]]] = OrderedDict()
-        # Answered, and given on for a while (until when, by the clock) as the next is found.
+        # Stale results that may still be shown, with the time until when.
         self._before: dict[Hashable, tuple[float, Future[Any]]] = {}
         self._page = threading.local()
 
     def ask(
         self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
-        """Return `question(store, ...)` within reach, or `Pending` where it never was answered. Raises what it raised.
+        """Return `question(store, ...)` restricted to `reach`; `Pending` if there is no result yet. Raises its errors.
 
-        The page waits for it. An answer older than `keep_seconds` is given on until the next one is there, or it is
-        older than twice that, and than a minute: figures of hours ago are not those of now.
+        The page is redrawn when the result is there. A result older than `keep_seconds` is returned while a new one is
+        computed, until it is older than twice that and than a minute.
         """
         return self._look(self._threads, question, reach, keep_seconds, arguments, options)
 
     def ask_beside(
         self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
-        """Return what `ask` gives, of what takes seconds by nature: the page stands without it, and looks again
-        later.
-        """
+        """Return as `ask`, for a query that always takes seconds. The page is complete without it and polls for it."""
         return self._look(self._thread_beside, question, reach, keep_seconds, arguments, options)
 
     def ahead(
         self, question: Callable[..., Any], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> None:
-        """Start to find what a page may `ask` for later. No page waits for it; where it fails, the page asks again."""
+        """Start a query that a page may `ask` for later. No page waits for it; if it fails, the page runs it again."""
         key, _, found, _ = self._find(self._threads, question, reach, keep_seconds, arguments, options)
         found.add_done_callback(lambda done: self._forget_failed(key, done))
 
@@ -94,8 +92,9 @@ class SlowAnswers:
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> tuple[Hashable, datetime, Future[Any], Future[Any] | None]:
-        """Start to find an answer if it is not there or too old. Give its key, since when it is being found, what
-        will hold it, and what holds the one before it where that may be given on."""
+        """Start a query unless there is a fresh result. Return its key, its start, its future, and the future of the
+        stale result, if that may still be shown.
+        """
         key = question_key(question, reach, arguments, options)
         with self._lock:
             now = self._clock()
@@ -119,7 +118,7 @@ class SlowAnswers:
             return key, since, found, before if now < until else None
 
     def _drop_old(self, now: float) -> None:
-        """Forget what is not given on any more: answers about an hour that is over are not asked for again."""
+        """Remove expired results, such as those about a past hour, which no page asks for again."""
         old = [key for key, (times, _, found) in self._kept.items() if times.given_on <= now and found.done()]
         for key in old:
             del self._kept[key]
@@ -147,18 +146,18 @@ class SlowAnswers:
             return Pending(since)
         if found.exception() is not None:
             with self._lock:
-                self._kept.pop(key, None)  # the next page asks again
+                self._kept.pop(key, None)  # the next page runs it again
         return cast(Answer, found.result())
 
     def begin_page(self) -> None:
-        """Forget the slow answers that the page of this thread was waiting for."""
+        """Clear the list of results that this thread's page waits for."""
         self._page.awaited, self._page.waits_beside = [], False
         self._page.patience = _PATIENCE_SECONDS
 
     def await_page(self, seconds: float, breathe: Callable[[], object]) -> bool:
-        """Wait for what this thread's page waits for, and return whether any of it came.
+        """Wait at most `seconds` for the results that this thread's page needs; return whether any is there.
 
-        `breathe` is called twenty times a second, and may raise to end the waiting.
+        `breathe` is called twenty times a second, and may raise to stop waiting.
         """
         until, awaited = time.monotonic() + seconds, self._awaited
         while (left := until - time.monotonic()) > 0:
@@ -175,12 +174,12 @@ class SlowAnswers:
 
     @property
     def page_waits(self) -> bool:
-        """Return whether anything that this thread's page needs was not there when it was asked for."""
+        """Return whether this thread's page got a `Pending` from `ask`."""
         return bool(self._awaited)
 
     @property
     def page_waits_beside(self) -> bool:
-        """Return whether something was not there that the page stands without."""
+        """Return whether this thread's page got a `Pending` from `ask_beside`."""
         return bool(getattr(self._page, "waits_beside", False))
 
     @property
@@ -190,7 +189,7 @@ class SlowAnswers:
 
 @st.cache_resource(show_spinner=False)
 def slow_answers() -> SlowAnswers:
-    """Return this process's slow answers."""
+    """Return this process's `SlowAnswers`."""
     return SlowAnswers()
 
 

@@ -1,6 +1,6 @@
-"""Texts of pages without data: no requests yet, nothing found, a wrong address, an unreachable store.
+"""Texts of pages without data: no requests yet, nothing found, an invalid URL, an unreachable store.
 
-Each says what is the case in one sentence, and offers the next step.
+Each states the situation in one sentence and offers the next step.
 """
 
 import re
@@ -24,11 +24,11 @@ from dashboard.filter_bar import clear_filters, set_range
 from dashboard.filters import Filters
 from dashboard.reader import settings
 
-_FIRST_MODEL = "scripted-1"  # what the first start of the control plane offers, so that the example works as pasted
+_FIRST_MODEL = "scripted-1"  # the model that a fresh installation serves, so that the example works as pasted
 
 
 def show_first_steps() -> None:
-    """Report that no request was ever recorded, and how to send the first one."""
+    """Show that no request was recorded yet, and how to send the first one."""
     url = settings().public_gateway_url()
     with st.container(border=True):
         st.markdown("#### No requests yet")
@@ -58,7 +58,7 @@ print(reply.choices[0].message.content)""",
 
 
 def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) -> None:
-    """Report that the filters match no request, and offer wider ones."""
+    """Show that the filters match no request, and offer wider ones."""
     whose = " of tenant " + quoted(filters.tenant) if filters.tenant else ""
     what = " to model " + quoted(filters.model) if filters.model else ""
     with st.container(border=True):
@@ -76,7 +76,7 @@ def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) ->
 
 
 def show_unknown(kind: str, value: str) -> None:
-    """Report that the address names a tenant or model which no request has carried."""
+    """Show that no recorded request has the tenant or model in the URL."""
     with st.container(border=True):
         st.markdown(f"#### No {kind} {quoted(value)} here")
         st.markdown(f"No recorded request carries that {kind}: it has not been used yet, or the link is wrong.")
@@ -84,7 +84,7 @@ def show_unknown(kind: str, value: str) -> None:
 
 
 def show_invalid(error: InvalidRequest) -> None:
-    """Report what of the address cannot be read."""
+    """Show which parameter of the URL is invalid."""
     with st.container(border=True):
         st.markdown("#### This view cannot be shown")
         st.markdown(sentence(f"{error.message}."))
@@ -92,7 +92,7 @@ def show_invalid(error: InvalidRequest) -> None:
 
 
 def show_failure(error: TollkeeperError, retry_seconds: int | None = None) -> None:
-    """Report why there are no numbers, whatever failed, and what to do."""
+    """Show an error in place of the page, and what to do."""
     if isinstance(error, NotFound):
         show_not_found(error)
     elif isinstance(error, InvalidRequest):
@@ -133,7 +133,7 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
 
 
 def show_failure_in_panel(error: TollkeeperError) -> None:
-    """Report in one card why it has no numbers; the rest of the page stands."""
+    """Show an error in one card; the rest of the page is still drawn."""
     if isinstance(error, PermissionDenied):
         st.caption(f":material/lock: You don't have access: {escaped(error.message)}.")
     else:
@@ -141,7 +141,7 @@ def show_failure_in_panel(error: TollkeeperError) -> None:
 
 
 def show_surprise() -> None:
-    """Report that the page itself failed, which it never should."""
+    """Show that the page failed with an unexpected error."""
     with st.container(border=True):
         st.markdown("#### This page failed")
         st.markdown("The log has the reason (`dashboard` in the output of `tollkeeper up`). Other pages work.")
@@ -149,7 +149,7 @@ def show_surprise() -> None:
 
 
 def show_not_found(error: TollkeeperError) -> None:
-    """Report that what the address names is not there, or not for this viewer; which of the two is not said."""
+    """Show that the object in the URL does not exist or is outside the viewer's access, without saying which."""
     with st.container(border=True):
         st.markdown("#### Not found")
         st.markdown(sentence(f"{error.message}."))
@@ -157,7 +157,7 @@ def show_not_found(error: TollkeeperError) -> None:
 
 
 def show_forbidden(error: TollkeeperError) -> None:
-    """Report that this is for others."""
+    """Show that the viewer's role has no access."""
     with st.container(border=True):
         st.markdown("#### Your role has no access to this page")
         st.markdown(sentence(f"{error.message}."))
@@ -165,11 +165,11 @@ def show_forbidden(error: TollkeeperError) -> None:
 
 
 def show_signed_out() -> None:
-    """Report that the session is over, and lead to a new one, from which this very page opens again."""
+    """Show that the session has ended, with a link to sign in and return to this page."""
     with st.container(border=True):
         st.markdown("#### You are signed out")
         st.markdown("Your session has ended. Sign in again: the address keeps your view.")
-        # A link that the browser follows itself: the cookie is set by an answer, which a page run cannot give.
+        # A plain link: only an HTTP response can set the cookie, not a page run.
         st.html(f'<a href="{SIGN_IN_PATH}" target="_self">Sign in</a>')
 
 
@@ -180,25 +180,24 @@ SIGN_IN_PATH: Final = "/sign-in"
 
 
 def quoted(name: str) -> str:
-    """Put a name in quotes; it came from outside and may hold Markdown."""
+    """Return an external name in quotes, with its Markdown escaped."""
     return f"‘{escaped(name)}’"
 
 
 def is_same_name(typed: str, name: str) -> bool:
-    """Return whether a viewer has typed a name; it may have been copied from where it was shown escaped."""
+    """Return whether the typed text is the name, also if it was copied with invisible escape characters."""
     return typed.replace(_WORD_JOINER, "") == name
 
 
 def sentence(text: str) -> str:
-    """Return an external message as escaped Markdown, capitalised."""
+    """Return an external message as escaped Markdown, with a capital first letter."""
     return escaped(text[:1].upper() + text[1:])
 
 
 def escaped(text: str) -> str:
-    """Return text from outside as Markdown that shows it and reads nothing into it: no markup, no link, no image.
+    """Escape external text for Markdown: it is shown literally, without markup, links or images.
 
-    GitHub's Markdown makes links of addresses also where each mark is escaped. An invisible character inside of them
-    prevents it.
+    GitHub's Markdown links URLs even if their punctuation is escaped; an invisible character inside prevents that.
     """
     plain = _ADDRESS.sub(_WORD_JOINER, " ".join(text.split()))
     return "".join(f"\\{letter}" if letter in _MARKUP else letter for letter in plain)

@@ -1,4 +1,4 @@
-"""A table as pages show and export it: named columns of plain values, `None` if one is missing."""
+"""A table that pages show and export: named columns of plain values; a missing value is `None`."""
 
 import csv
 import io
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Columns of equal length, in order. Made of rows (mappings, or sequences with `columns`), or of columns by name.
+    """Columns of equal length, in order. Built from rows (mappings, or sequences with `columns`) or from columns by
+    name.
 
-    Values are numbers, text, moments, booleans, `None`, and lists of these. NaN is a missing value, too.
+    Values are numbers, text, times, booleans, `None`, and lists of these. NaN also counts as missing.
     """
 
     __slots__ = ("_columns",)
@@ -38,7 +39,7 @@ class Table:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        """Return a table as it is, and make one of a pandas data frame, which other programs may have."""
+        """Convert a pandas data frame to a table; return a table unchanged."""
         return data if isinstance(data, cls) else cls(data.to_dict("list"))
 
     @property
@@ -48,7 +49,7 @@ class Table:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is no row."""
+        """Return whether the table has no rows."""
         return len(self) == 0
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class Table:
         return self._columns[name]
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, missing values as `None`."""
+        """Yield the rows as tuples, with `None` for missing values."""
         for row in zip(*self._columns.values(), strict=True):
             yield tuple(None if is_missing(value) else value for value in row)
 
@@ -67,16 +68,16 @@ class Table:
         return Table({name: values for name, values in self._columns.items() if name not in names})
 
     def as_arrow(self) -> "pyarrow.Table":
-        """Return what Streamlit sends to the browser. A column of mixed types is text."""
-        import pyarrow as pa  # here, for it takes long to load, and a command that draws nothing needs none of it
+        """Convert to an Arrow table, which Streamlit sends to the browser. A column of mixed types becomes text."""
+        import pyarrow as pa  # imported here: it loads slowly, and most commands do not need it
 
         columns = [arrow_column(values) for values in self._columns.values()]
         return pa.Table.from_arrays(columns, names=self.columns)
 
     def as_csv(self) -> str:
-        """Write it as CSV (RFC 4180); what is missing is empty."""
+        """Return the table as CSV (RFC 4180); missing values are empty."""
         out = io.StringIO(newline="")
-        writer = csv.writer(out)  # with another line end, a carriage return within text would not be quoted
+        writer = csv.writer(out)  # with another line terminator, csv would not quote a carriage return within text
         writer.writerow(self._columns)
         writer.writerows(self.rows())
         return out.getvalue()

@@ -17,7 +17,7 @@ _LIGHT: Final = {
     "primaryColor": "#0f766e",
     "backgroundColor": "#ffffff",
     "secondaryBackgroundColor": "#f6f7f9",
-    "textColor": "#0d1420",  # captions are three fifths of it: 4.5:1 on both backgrounds
+    "textColor": "#0d1420",  # captions have 60 % of its opacity: contrast 4.5:1 on both backgrounds
     "borderColor": "#e3e7ed",
     "grayBackgroundColor": "#f1f3f6",
     "grayTextColor": "#566073",
@@ -38,7 +38,7 @@ _DARK: Final = {
     "dataframeHeaderTextColor": "#97a3b5",
 }
 
-# Distinct on white and on near-black (at least 3:1 against both), in an order that keeps neighbours apart.
+# Distinct on white and on near-black (contrast at least 3:1), ordered so that neighbours differ.
 GROUP_COLORS: Final = (
     "#2f7ed8",
     "#d9702b",
@@ -53,13 +53,13 @@ GROUP_COLORS: Final = (
     "#5c86a8",
     "#a8764a",
 )
-# The hue of each: the last five are near one of the first seven, and are taken when all hues are.
+# The hue of each: the last five resemble one of the first seven, and are used when all hues are taken.
 GROUP_HUES: Final = (0, 1, 2, 3, 4, 5, 6, 2, 2, 3, 0, 1)
 REST_COLOR: Final = "#8a94a6"
 
-# What is well, in danger, broken; and what is simply so. At least 3:1 on both backgrounds; never the only sign.
+# good, warning, bad, neutral. Contrast at least 3:1 on both backgrounds; colour is never the only sign.
 STATUS: Final = {"good": "#1f9d76", "warn": "#c07d12", "bad": "#d0505c", "neutral": "#8a94a6"}
-# From nothing to much, for heat maps: distinct by lightness alone, and transparent if there is nothing.
+# Heat maps, from low to high: distinct by lightness alone; transparent for 0.
 SEQUENTIAL: Final = (
     (0.0, "rgba(47, 126, 216, 0.06)"),
     (0.25, "rgba(47, 126, 216, 0.35)"),

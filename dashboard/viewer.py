@@ -14,10 +14,10 @@ _PRICING: Final = ADMINS | {Role.FINANCE}
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A person in front of a page. `token` is what the control plane knows them by; `None`: they can change nothing.
+    """The person who views a page. `token`: their control plane token; `None` if they cannot change anything.
 
-    `reach` holds every question they ask; `locale` is a name as `en_US`; `currency` is what amounts are shown in.
-    `is_local` is who sits at this machine and has not signed in.
+    `reach`: the tenant and team that their queries are restricted to; `locale`: such as `en_US`; `currency`: in which
+    amounts are shown; `is_local`: a local user of this machine without an account.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Viewer:
 
     @property
     def tenant(self) -> str | None:
-        """Return the one tenant this viewer sees; `None`: all."""
+        """Return the only tenant that this viewer sees; `None`: all tenants."""
         return self.reach.tenant
 
     @property
@@ -41,17 +41,17 @@ class Viewer:
 
     @property
     def can_write(self) -> bool:
-        """Return whether the role may change anything; what exactly, the control plane decides at each change."""
+        """Return whether the role may change anything; the control plane checks each change."""
         return self.token is not None and self.role in _WRITERS
 
     @property
     def can_price(self) -> bool:
-        """Return whether the role may make and end price cards and rates: they are the whole installation's."""
+        """Return whether the role may create and end price cards and rates, which apply to the whole installation."""
         return self.token is not None and self.role in _PRICING and self.tenant is None
 
     @property
     def standing(self) -> str:
-        """Name the role and how far it reaches, for people."""
+        """Return the role and its tenant and team, as text: "admin of acme"."""
         role = self.role.value.replace("_", " ")
         if self.team is not None:
             return f"{role} of {self.tenant}/{self.team}"

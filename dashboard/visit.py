@@ -1,4 +1,4 @@
-"""One viewer's look at one page: who, what of, when, and the way to every answer."""
+"""One viewer's visit to one page: viewer, scope, time, and the methods that query data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ from dashboard.slow_answers import Pending, slow_answers
 from dashboard.viewer import Viewer
 
 REFRESH_SECONDS: Final = {"15m": 2, "1h": 2, "6h": 5, "24h": 10, "7d": 30, "30d": 60, "month": 60}
-FIXED_SECONDS: Final = 60  # how long answers about a range that does not move are kept
-CHOICE_SECONDS: Final = 5  # how long the lists that filters choose from are kept
-MISS_SECONDS: Final = 1  # ... before a value that is not among them is said to be unknown
-# How much longer than the rhythm answers of a moment are kept: a page that waited for others is drawn from them again.
+FIXED_SECONDS: Final = 60  # cache time of results about a fixed range
+CHOICE_SECONDS: Final = 5  # cache time of the filters' options
+MISS_SECONDS: Final = 1  # ... and before a value that is not among them is reported as unknown
+# Additional cache time, so that a page that waited for slow results is redrawn from the same others.
 _LINGER_SECONDS: Final = 10
 _AT_ONCE: Final = timedelta(days=1)
 
@@ -31,10 +31,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What a page is handed. `now` is floored to the refresh rhythm, so that all viewers of a range share answers.
+    """The argument of a page's `draw`. `now` is floored to the refresh interval, so that viewers share query results.
 
-    `scope` is what the page's filters ask for, narrowed to what the viewer may see; `before` is the period it is
-    compared with, `None` if no comparison was chosen.
+    `scope`: the filters, restricted to what the viewer may see; `before`: the comparison period, `None` if none was
+    chosen.
     """
 
     page: Page
@@ -48,24 +48,24 @@ class Visit:
 
     @property
     def refresh_seconds(self) -> int | None:
-        """Return how often the page is drawn again by itself; `None` if its range does not move."""
+        """Return the refresh interval in seconds; `None` if the range is fixed."""
         return REFRESH_SECONDS.get(self.filters.range) if self.page.is_live else None
 
     @property
     def control(self) -> ControlPlane:
-        """Return the control plane, with this viewer's rights."""
+        """Return a client of the control plane with this viewer's rights."""
         return ControlPlane(control_connections(), self.viewer.token, self.unreadable)
 
     def read(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Query analytics: return `question(store, *arguments, **options)`, cached for one refresh and shared.
 
-        Arguments must be hashable; nobody may change what comes back. Raises what the question raises, and
-        PermissionDenied where it is not held to the viewer's reach.
+        Arguments must be hashable; callers must not change the result. Raises the question's errors, and
+        PermissionDenied if the question is not restricted to the viewer's tenant and team.
         """
         return ask_store(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
 
     def ahead(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        """Begin to find what `read` will be asked for in a moment, beside what is read and drawn till then."""
+        """Start a query in parallel for a later `read` with the same arguments."""
         ask_ahead(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
 
     def read_slow(
@@ -73,7 +73,7 @@ class Visit:
     ) -> Answer | Pending:
         """Run a slow query in the background; return `Pending` until it is done. Otherwise as `read`.
 
-        Once it is drawn, the page waits for it a moment and is drawn again.
+        After drawing, the page waits a moment for the result and is redrawn.
         """
         return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
@@ -82,46 +82,46 @@ class Visit:
     ) -> Answer | Pending:
         """Query single requests of the scope: directly for a day or less, else as `read_slow`.
 
-        `question` is asked with the scope before `arguments`.
+        `question` gets the scope before `arguments`.
         """
         scope = self.scope
         if scope.end - scope.start <= _AT_ONCE:
             return self.read(question, scope, *arguments)
-        # One answer does for all who ask for as long as these hours or days last.
+        # All viewers share one result while these hours or days last.
         return self.read_slow(question, scope.settled, *arguments, keep_seconds=keep_seconds)
 
     def ahead_slow(self, question: Callable[..., Any], *arguments: Any, keep_seconds: float, **options: Any) -> None:
-        """Begin to find what `read_slow` may be asked for later, perhaps by another page."""
+        """Start a query for a later `read_slow`, perhaps by another page."""
         slow_answers().ahead(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
     def read_beside(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:
-        """Run a query that takes seconds, such as a forecast, and that the page can do without. Else as `read_slow`."""
+        """Run a slow query, such as a forecast, that the page can do without. Otherwise as `read_slow`."""
         return slow_answers().ask_beside(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
     def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Query the control database: return `question(session, *arguments, **options)`, at most five seconds old.
 
-        For reading only. Raises PermissionDenied if it is not about the viewer's own tenant and team: hand it
-        `scope.tenant` and `scope.team`.
+        Raises PermissionDenied if the query is not restricted to the viewer's tenant and team: pass `scope.tenant` and
+        `scope.team`.
         """
         require_within(self.viewer.reach, question, arguments, options)
         return ask_database(question, *arguments, **options)
 
     def choices(self, kind: Kind) -> list[str]:
-        """Return the values of a kind that the viewer may see, those of the chosen tenant where one is. Raises
-        StoreUnavailable.
+        """Return the values of a kind (such as models) that the viewer may see, of the chosen tenant if there is one.
+
+        Raises StoreUnavailable.
         """
         return [seen.value for seen in self.seen(kind)]
 
     def seen(self, kind: Kind) -> tuple[Seen, ...]:
-        """Return what `choices` gives, each with when it was last seen."""
+        """Return the values of `choices`, each with the time when it was last seen."""
         return seen_by(self.viewer, kind, self.scope.tenant, self.now)
 
     def colors(self, kind: Kind) -> Mapping[str, str]:
-        """Return a colour for each value of a kind: the same on every page, however it is filtered, and when others
-        come later."""
+        """Return a colour for each value of a kind, the same on every page and with any filters."""
         known = {one.value for one in seen_by(self.viewer, kind, None, self.now)}
         try:
             made = self.read_control(made_in_order, kind, self.viewer.tenant)
@@ -133,7 +133,7 @@ class Visit:
 def seen_by(
     viewer: Viewer, kind: Kind, tenant: str | None, now: datetime, seconds: float = CHOICE_SECONDS
 ) -> tuple[Seen, ...]:
-    """List the values of a kind within a viewer's reach, of one tenant where it is not `None`.
+    """Return the values of a kind that a viewer may see, of one tenant unless it is `None`.
 
     The list is at most `seconds` old.
     """
@@ -150,7 +150,7 @@ def seen_by(
 
 
 def now_of(filters: Filters, clock: datetime) -> datetime:
-    """Floor a moment to the rhythm that a range is refreshed in; the same for everyone."""
+    """Return a time floored to the refresh interval of the range, so that it is the same for all viewers."""
     rhythm = REFRESH_SECONDS.get(filters.range, 2)
     return datetime.fromtimestamp(int(clock.timestamp()) // rhythm * rhythm, UTC)
 

@@ -1,4 +1,4 @@
-"""The admin page: tenants down to keys, limits, routes, prices, users and the audit trail, all by the control plane."""
+"""The admin page: tenants, keys, limits, models, routes, prices, users and audit log, all via the control plane."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Section:
     label: str
     draw: Callable[[Visit], None]
     roles: frozenset[Role] = EVERYONE
-    is_platform: bool = False  # not for who is bound to a tenant
+    is_platform: bool = False  # hidden from viewers who are restricted to a tenant
 
 
 SECTIONS: Final[Mapping[str, Section]] = {
@@ -51,7 +51,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
 
 
 def draw(visit: Visit) -> None:
-    """Draw the section that the address names."""
+    """Draw the section that the URL names."""
     viewer = visit.viewer
     offered = [
         name

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, when and from where, the latest first; and whether it is as it was written."""
+"""The audit log: who changed what, when and from where, latest first; and whether its hashes and signatures verify."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Action": _text(help="A noun and a verb, such as key.revoke"),
     "To": _text(help="What was changed"),
     "From": _text(width="small", help="Network address of the caller"),
-    "Detail": _text(width="large", help="What it was changed to; never a secret"),
+    "Detail": _text(width="large", help="New value; secrets are never shown"),
 }
 _VERIFICATION: Final = "/v1/audit/verification"
-_DATABASE: Final = "control database"  # the place that holds the changes below; others are chains of files
+_DATABASE: Final = "control database"  # name of the part with the changes below; other parts are chains of files
 _WITNESS: Final = "control"
 _PLACES: Final[dict[str, Any]] = {
     "What": _text(
@@ -34,7 +34,9 @@ _PLACES: Final[dict[str, Any]] = {
     "State": _text(width="small"),
     "Entries": st.column_config.NumberColumn(format="localized", help="Verified entries"),
     "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
-    "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all entries before them"),
+    "Checkpoints": st.column_config.NumberColumn(
+        format="localized", help="Number of signatures; each covers all earlier entries"
+    ),
     "Signed until entry": st.column_config.NumberColumn(
         format="localized", help="The last entry that a checkpoint signs; later entries are at most seconds old"
     ),
@@ -48,7 +50,7 @@ _NOUNS: Final = (
 
 
 def draw_audit(visit: Visit) -> None:
-    """Draw whether the log verifies, then the last changes, of one noun or tenant where it is chosen."""
+    """Draw whether the log verifies, then the latest changes, filtered by kind of object or tenant."""
     with contained():
         _verification(visit)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -85,7 +87,7 @@ def draw_audit(visit: Visit) -> None:
 
 
 def _verification(visit: Visit) -> None:
-    """Report whether the log is as it was written, as the control plane found it a while ago."""
+    """Draw the result of the control plane's latest verification of the log."""
     wanted = {"max_age_seconds": 1} if st.session_state.pop("audit_verify_again", False) else {}
     found = visit.control.get(_VERIFICATION, **wanted)
     if found["is_sound"] is None:
@@ -110,7 +112,7 @@ def _verification(visit: Visit) -> None:
 
 
 def _draw_unverified(found: Mapping[str, Any]) -> None:
-    """Say why it is not known yet whether the log is as it was written."""
+    """Draw why there is no verification result yet."""
     with panel("Audit log verification", help=_HOW):
         note(
             "It is being verified; this takes about twenty seconds for a million changes."
@@ -130,7 +132,7 @@ def _draw_figures(
             Figure(
                 "The log",
                 "verifies" if found["is_sound"] else "was changed",
-                "no entry was changed" if found["is_sound"] else f"{count(faults)} of its parts: see below",
+                "no entry was changed" if found["is_sound"] else f"{count(faults)} parts: see below",
                 _HOW,
                 "good" if found["is_sound"] else "bad",
             ),
@@ -143,22 +145,22 @@ def _draw_figures(
             Figure(
                 "Verified up to",
                 count(None if changes is None else changes["vouched_upto"]),
-                "by the chain of files",
+                "by the external signed log",
                 "A signed chain outside the database confirms entries up to this one. It lags by a second or two.",
             ),
             Figure(
                 "Checkpoints",
                 count(sum(place["checkpoints"] or 0 for place in chains)),
-                f"in {visit.formats.counted(len(chains), 'chain')} of files",
-                "Signatures (Ed25519) over all entries before them, by the installation's key.",
+                f"in {visit.formats.counted(len(chains), 'external log')}",
+                "Signatures (Ed25519) with the installation's key; each covers all earlier entries.",
             ),
         ]
     )
 
 
 _HOW: Final = (
-    "Every entry of the log is hashed together with the hash of the one before, and compared. It is what `tollkeeper "
-    "audit verify` finds in the control plane's data directory; other machines' chains and a sink are verified there."
+    "Each entry contains the hash of the previous one; all hashes are computed again. Same result as `tollkeeper audit "
+    "verify` in the control plane's data directory. Only that command verifies other machines' logs and a sink."
 )
 
 
@@ -170,7 +172,7 @@ def _again(label: str, *, wants_new: bool) -> None:
 
 
 def _spoken(noun: str) -> str:
-    return "All kinds of things" if noun == "all" else noun.replace("_", " ").capitalize()
+    return "All kinds of objects" if noun == "all" else noun.replace("_", " ").capitalize()
 
 
 def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
@@ -190,7 +192,7 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _named(place: str) -> str:
-    """Return what a place holds: chains of files are named for who writes them."""
+    """Return the display name of a part of the log; chains of files are named after the process that writes them."""
     if place == _DATABASE:
         return "changes of the configuration"
     name = place.partition(".")[0]

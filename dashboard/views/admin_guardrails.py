@@ -1,4 +1,4 @@
-"""Guardrails and what they met: the policies in force, and incidents of abuse. Changed by command and API alone."""
+"""Guardrail policies, their findings, and abuse incidents. Read-only: changes go through the command line or API."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -35,7 +35,7 @@ _FOUND: Final[dict[str, Any]] = {
 _POLICIES: Final[dict[str, Any]] = {
     "Guardrail": _text(width="small"),
     "Tenants": _text(width="small", help="Tenants whose requests it covers"),
-    "Routes": _text(width="small", help="Requests for which it covers"),
+    "Routes": _text(width="small", help="Routes whose requests it covers"),
     "Before the model": _text(width="medium", help="Stages in order, with their action; dry: only records"),
     "After the model": _text(width="medium", help="Stages that inspect answers"),
     "Created": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm"),
@@ -51,7 +51,7 @@ _INCIDENTS: Final[dict[str, Any]] = {
 
 
 def draw_guardrails(visit: Visit) -> None:
-    """Draw the policies, for who administers the platform, incidents, and what stages found."""
+    """Draw policies (only for viewers of all tenants), abuse incidents, and findings by stage."""
     if visit.viewer.tenant is None:
         with contained():
             _policies(visit)
@@ -91,7 +91,7 @@ def _findings(visit: Visit) -> None:
         "found", "Found in", list(_PERIODS), default="24h", format_func=lambda name: f"Found in {_PERIODS[name][0]}"
     )
     words, hours = _PERIODS[chosen]
-    until = visit.now.replace(second=0, microsecond=0) + timedelta(minutes=1)  # one answer for as long as the minute
+    until = visit.now.replace(second=0, microsecond=0) + timedelta(minutes=1)  # one cached result per minute
     counts = visit.read_slow(
         stage_counts, Period(until - timedelta(hours=hours), until), visit.viewer.tenant, keep_seconds=_KEPT_SECONDS
     )
@@ -116,7 +116,7 @@ def _found(one: StageCount) -> dict[str, object]:
         "Tenant": one.tenant,
         "Stage": one.stage,
         "Where": _SIDES.get(one.direction, one.direction),
-        "Action": "dry: would have " + _DONE.get(one.action, one.action)
+        "Action": "dry run: would have " + _DONE.get(one.action, one.action)
         if one.is_dry_run
         else _DONE.get(one.action, one.action),
         "Requests": one.requests,
@@ -160,7 +160,7 @@ def _incidents(visit: Visit) -> None:
 
 
 def _stages(rules: Mapping[str, Any], direction: str) -> str:
-    """Return what a policy does on one side of the model, in its order; a stage may look at both."""
+    """Return a policy's stages in one direction (input or output), in order; a stage may have both directions."""
     stages = [one for one in rules.get("stages", ()) if one.get("direction", "input") in (direction, "both")]
     return " › ".join(
         f"{one['name']}: {one.get('action', 'block')}{' (dry)' if one.get('dry_run') else ''}" for one in stages

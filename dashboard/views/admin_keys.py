@@ -1,4 +1,4 @@
-"""API keys: made, shown once, held to scopes, given another secret, revoked."""
+"""API keys: create, restrict to scopes, rotate and revoke them."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -43,7 +43,7 @@ _OVERLAPS: Final[Mapping[str, int]] = {"at once": 0, "in an hour": 3600, "in a d
 
 
 def draw_keys(visit: Visit) -> None:
-    """Draw a tenant's keys."""
+    """Draw a tenant's keys, with forms to create, change, rotate and revoke one."""
     tenant = chosen_tenant(visit)
     if tenant is None:
         return
@@ -104,7 +104,7 @@ def _new_key(visit: Visit, tenant: str) -> None:
             "Team", [own] if own else ["", *teams], format_func=lambda team: team or "none: belongs to the whole tenant"
         )
         project = right.text_input("Project", max_chars=63, help="Its id; needs a team")
-        models = left.text_input("Models", placeholder="all", help="Only these, separated by commas")
+        models = left.text_input("Models", placeholder="all", help="Allowed models, separated by commas; empty: all")
         priority = middle.selectbox(
             "Class", ["", *get_args(PriorityClass)], format_func=lambda name: name or "standard"
         )
@@ -152,7 +152,9 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
                     lambda: visit.control.post(f"{path}/rotate", {"overlap_seconds": _OVERLAPS[overlap]})
                 )
                 if secret is not None:
-                    show_secret("The new secret", secret, f"Of key {quoted(key['name'])}; the old one ends {overlap}.")
+                    show_secret(
+                        "The new secret", secret, f"For key {quoted(key['name'])}; its old secret expires {overlap}."
+                    )
             if st.button("Revoke", icon=":material/block:", disabled=not may, key=f"key_revoke_{key['id']}"):
                 ask_first(
                     "Revoke this key?",

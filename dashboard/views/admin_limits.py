@@ -1,4 +1,4 @@
-"""Limits: how much of something a scope may use in any window of a length."""
+"""Rate limits of a tenant: create, change and delete them."""
 
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -34,7 +34,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw_limits(visit: Visit) -> None:
-    """Draw a tenant's limits."""
+    """Draw a tenant's limits, with forms to create, change and delete one."""
     tenant = chosen_tenant(visit)
     if tenant is None:
         return
@@ -131,8 +131,8 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
         if st.button("Delete", icon=":material/delete:", disabled=not may, key=f"delete_limit_{limit['id']}"):
             ask_first(
                 "Delete this limit?",
-                f"{quoted(_amount(limit))} {_UNITS[limit['metric']]} of {quoted(limit['subject'] or tenant)} are "
-                "no longer limited; the count is deleted.",
+                f"{quoted(limit['subject'] or tenant)} is no longer limited to {quoted(_amount(limit))} "
+                f"{_UNITS[limit['metric']]}. The limit's count is deleted.",
                 "Delete",
                 lambda: visit.control.delete(path),
                 "Limit deleted",
@@ -140,7 +140,7 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
 
 
 def _written(metric: str, amount: str) -> dict[str, object]:
-    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is not a number."""
+    """Return the request field for an amount in the metric's unit. Raises InvalidRequest if it is not a number."""
     text = amount.strip().replace(",", "").removeprefix("$")
     try:
         if metric == _MONEY:

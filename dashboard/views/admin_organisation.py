@@ -32,7 +32,7 @@ _SLUG: Final = "1 to 63 of a-z, 0-9 and -; it never changes"
 
 
 def draw_organisation(visit: Visit) -> None:
-    """Draw the list of tenants and, of the one that is chosen, its settings, teams and projects."""
+    """Draw the list of tenants, and the chosen tenant's settings, teams and projects."""
     rows = visit.control.get_all("/v1/tenants")
     frame = Table(
         [
@@ -187,7 +187,7 @@ def _deletes(visit: Visit, noun: str, name: str, path: str, what: str = "") -> N
 
 
 def _may_change(visit: Visit) -> bool:
-    """Return whether the role changes tenants and teams; leads have keys, limits and budgets of theirs."""
+    """Return whether the role may change tenants and teams; team leads may not."""
     return visit.viewer.can_write and visit.viewer.role is not Role.TEAM_LEAD
 
 

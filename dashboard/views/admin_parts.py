@@ -1,4 +1,4 @@
-"""What the admin page's sections share: the choice of a tenant, a table with one line chosen, asking before an act."""
+"""Parts that admin sections share: tenant choice, table with a selectable row, forms, confirmation, secret dialog."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ _READ_ONLY: Final = "Your role may view this, not change it."
 
 
 def chosen_tenant(visit: Visit) -> str | None:
-    """Draw the choice of a tenant and give its id; `None`, with a sentence, where there is none."""
+    """Draw the tenant choice and return the tenant's id; `None`, with a note, if there are no tenants."""
     tenants = [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
     if not tenants:
         st.caption("No tenants yet. Create one under Tenants & teams.")
@@ -36,14 +36,14 @@ def chosen_tenant(visit: Visit) -> str | None:
 
 
 def show_unreadable(rows: Rows) -> None:
-    """Name the rows that the section could not show, each once."""
+    """Draw a warning for each row that the section could not read."""
     for table, row, reason in sorted({(str(one["table"]), str(one["id"]), str(one["reason"])) for one in rows}):
         sentence = f"Row {row} of {table} is not shown: {reason}. Run `tollkeeper rows list` to repair or delete it."
         st.warning(escaped(sentence))
 
 
 def tenant_path(tenant: str, *parts: str) -> str:
-    """Return the path of something of a tenant, each part written as one segment."""
+    """Return the control plane path below a tenant, with each part percent-encoded as one segment."""
     return "/".join(("/v1/tenants", path_segment(tenant), *map(path_segment, parts)))
 
 
@@ -59,17 +59,19 @@ def pick(
     name: str = "id",
     formats: Formats | None = None,
 ) -> Mapping[str, Any] | None:
-    """Draw a table whose lines can be chosen, and return the row of the chosen one.
+    """Draw a table with a selectable row, and return the selected row; `None` if there is none.
 
-    `key` names the table and whose rows these are, `name` the field that rows are known by: the choice stays with its
-    row, whatever comes before it later.
+    `key` identifies the table and its owner, `name` the field that identifies a row: the selection stays with its row
+    if other rows are added.
     """
     ids = [str(row[name]) for row in rows]
     chosen = st.session_state.get(_chosen_key(key))
     place = ids.index(chosen) if chosen in ids else None
     held = st.session_state.get(key)
     if held is not None and list(held["selection"]["rows"]) != ([] if place is None else [place]):
-        st.session_state[key] = {"selection": {"rows": [] if place is None else [place]}}  # the mark goes with its row
+        st.session_state[key] = {
+            "selection": {"rows": [] if place is None else [place]}
+        }  # the selection follows its row
     show_table(
         title, frame, key=key, columns=columns, help=help, empty=empty, formats=formats,
         on_select=partial(_choose, key, ids),
@@ -78,7 +80,7 @@ def pick(
 
 
 def _choose(key: str, ids: Sequence[str]) -> None:
-    """Keep the id of the chosen line, by the lines as they were drawn."""
+    """Store the id of the selected row; `ids` are the rows' ids as drawn."""
     places = st.session_state[key].selection.rows
     st.session_state[_chosen_key(key)] = ids[places[0]] if places and places[0] < len(ids) else None
 
@@ -91,7 +93,7 @@ def _chosen_key(key: str) -> str:
 def form(
     title: str, key: str, visit: Visit, *, icon: str = ":material/add:", may: bool | None = None
 ) -> Iterator[bool]:
-    """Draw a form that opens under its title; provide whether the viewer may fill it in: `may`, else who can write."""
+    """Draw a collapsible form; yield whether the viewer may use it (`may`, by default whether their role can write)."""
     may = visit.viewer.can_write if may is None else may
     with st.expander(title, icon=icon):
         if not may:
@@ -106,9 +108,9 @@ def submit(label: str, *, may: bool) -> bool:
 
 
 def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], done: str, *, typed: str = "") -> None:
-    """Ask before something that cannot be taken back; with `typed`, its name has to be written first.
+    """Open a dialog that asks before an irreversible action; if `typed` is given, the viewer must type that name.
 
-    What the control plane refuses is said where it was asked.
+    `word` is the button's label. A refusal by the control plane is shown in the dialog.
     """
 
     @st.dialog(title)
@@ -128,7 +130,7 @@ def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], d
 
 
 def show_secret(title: str, secret: str, sentence: str) -> None:
-    """Show a secret this once: it is in nobody's session, and gone when the dialog is closed."""
+    """Show a new secret in a dialog, once: it is not stored in the session and is gone when the dialog is closed."""
 
     @st.dialog(title, dismissible=True, on_dismiss="rerun")
     def shown() -> None:
@@ -142,7 +144,7 @@ def show_secret(title: str, secret: str, sentence: str) -> None:
 
 
 def made_secret(act: Callable[[], Mapping[str, Any]]) -> str | None:
-    """Make something with a secret and give that; `None`, with the control plane's words, where it refuses."""
+    """Call `act` and return the secret in its result; if the control plane refuses, show why and return `None`."""
     try:
         return str(act()["secret"])
     except TollkeeperError as error:
@@ -151,22 +153,22 @@ def made_secret(act: Callable[[], Mapping[str, Any]]) -> str | None:
 
 
 def moment(visit: Visit, text: object) -> datetime | None:
-    """Return a time of the control plane's as the viewer's clock has it, without a zone, as tables show it."""
+    """Convert a time of the control plane to the viewer's time zone, without the zone, for tables."""
     if not text:
         return None
     return datetime.fromisoformat(str(text)).astimezone(visit.viewer.zone).replace(tzinfo=None)
 
 
 def utc_of(visit: Visit, local: datetime | None) -> str | None:
-    """Return a time that the viewer typed, in their zone, as the control plane takes it."""
+    """Convert a time that the viewer typed, in their time zone, to UTC text for the control plane."""
     return None if local is None else local.replace(tzinfo=visit.viewer.zone).astimezone(UTC).isoformat()
 
 
 def quoted(name: object) -> str:
-    """Write a name in bold, whatever stands in it."""
+    """Return a name in bold Markdown, escaped."""
     return f"**{escaped(str(name))}**"
 
 
 def when_column(help: str = "") -> Any:
-    """Return a table's column of times."""
+    """Return Streamlit's configuration of a column of times."""
     return st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm", help=help or None)

@@ -1,4 +1,4 @@
-"""Price cards and standard cost cards. A card is never edited: it is ended, and the next one begins."""
+"""Price cards and standard cost cards. Cards are never edited: one ends and the next one starts."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def draw_prices(visit: Visit) -> None:
-    """Draw what hosted models cost, and what models of one's own are charged at."""
+    """Draw price cards of models, and standard cost cards of self-hosted models."""
     rows = _cards(visit, "/v1/prices")
     frame = Table([_price_row(visit, row) for row in rows], columns=list(_COLUMNS))
     chosen = pick(
@@ -71,7 +71,7 @@ def draw_prices(visit: Visit) -> None:
 
 
 def _cards(visit: Visit, path: str) -> list[dict[str, Any]]:
-    """Read all cards; pages continue after a card's version."""
+    """Return all cards, read page by page."""
     rows: list[dict[str, Any]] = []
     while True:
         after = {"after": rows[-1]["version"]} if rows else {}
@@ -113,7 +113,7 @@ def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _usd(text: object) -> str | None:
-    """Write a rate with the cents, and all further digits that it has: 0.075 is no 0.08."""
+    """Format a price with at least two decimals, and unrounded: "0.075"."""
     if text is None:
         return None
     rate = Decimal(str(text)).normalize()
@@ -122,7 +122,7 @@ def _usd(text: object) -> str | None:
 
 
 def _from(visit: Visit, row: Mapping[str, Any]) -> datetime | None:
-    """Return when a card begins; `None` for one that holds from the beginning, which is the Unix epoch."""
+    """Return the start of a card's validity; `None` if it is always valid (stored as the Unix epoch)."""
     return moment(visit, row["valid_from"]) if datetime.fromisoformat(row["valid_from"]) > _BEGINNING else None
 
 
@@ -169,7 +169,7 @@ def _new_price(visit: Visit) -> None:
 
 
 def _standard(written: Mapping[str, str], more: Mapping[str, str]) -> dict[str, object]:
-    """Return the prices of a standard cost card. Raises InvalidRequest on what such a card cannot have."""
+    """Return the prices of a standard cost card. Raises InvalidRequest for fields that such a card cannot have."""
     if more:
         raise InvalidRequest(
             f"a standard cost card is for every provider, region and tenant, and has no {', '.join(more)}; empty these"
@@ -190,7 +190,7 @@ def _rate(leaf: str, text: str) -> str:
 
 
 def _units(text: str) -> dict[str, str]:
-    """Read "image=0.04 second=0.0001". Raises InvalidRequest on what is not UNIT=USD."""
+    """Parse prices by unit, such as "image=0.04 second=0.0001". Raises InvalidRequest."""
     found: dict[str, str] = {}
     for pair in text.replace(",", " ").split():
         word, equals, price = pair.partition("=")

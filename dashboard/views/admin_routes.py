@@ -30,7 +30,7 @@ _EXAMPLE: Final = {
 
 
 def draw_routes(visit: Visit) -> None:
-    """Draw all routes."""
+    """Draw all routes, with forms to create, change, explain and delete one."""
     rows = visit.control.get_all("/v1/routes")
     frame = Table(
         [
@@ -121,7 +121,9 @@ def _route(visit: Visit, route: Mapping[str, Any]) -> None:
 
 
 def _explain(visit: Visit, path: str, name: str) -> None:
-    with panel(f"Where {name} would lead a request", help="No model is called and nothing is counted."):
+    with panel(
+        f"Where route {name} would send a request", help="A preview: no model is called and nothing is counted."
+    ):
         with st.form(f"explain_{name}", border=False, enter_to_submit=False):
             left, right = st.columns(2)
             tenant = left.text_input("Tenant", max_chars=63)

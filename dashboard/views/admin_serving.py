@@ -20,7 +20,7 @@ from dashboard.visit import Visit
 _text = st.column_config.TextColumn
 _MODELS: Final[dict[str, Any]] = {
     "Model": _text(help="The name that applications ask for"),
-    "Pool": _text(help="Which targets serve it"),
+    "Pool": _text(help="Pool whose targets serve it"),
     "Description": _text(),
     "Context": st.column_config.NumberColumn(
         format="localized", help="Context length in tokens: prompt and answer together"
@@ -47,7 +47,7 @@ _TARGETS: Final[dict[str, Any]] = {
 
 
 def draw_serving(visit: Visit) -> None:
-    """Draw models, pools and, of the pool that is chosen, targets."""
+    """Draw models, pools, and the chosen pool's targets."""
     _models(visit)
     rows = visit.control.get_all("/v1/pools")
     targets = {row["id"]: visit.control.get(f"/v1/pools/{path_segment(row['id'])}/targets")["data"] for row in rows}

@@ -37,12 +37,12 @@ _SCOPES: Final = ("tenant", "team", "project", "key")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One of the two kinds of objects, as forms and sentences name it."""
+    """MCP servers or tool rules: path and texts for the forms they share."""
 
     noun: str
     path: str
     example: Mapping[str, Any]
-    loss: str  # what deleting one does
+    loss: str  # the effect of deleting one
 
 
 _SERVER: Final = _Kind(
@@ -60,7 +60,7 @@ _RULE: Final = _Kind(
 
 
 def draw_tools(visit: Visit) -> None:
-    """Draw MCP servers and tool rules, with forms for who may change them."""
+    """Draw MCP servers and tool rules, with forms for viewers who may change them."""
     servers = visit.control.get_all(_SERVER.path)
     chosen = pick(
         "MCP servers",
@@ -158,7 +158,7 @@ def _change(visit: Visit, kind: _Kind, row: Mapping[str, Any]) -> None:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return a definition; `None`, with a sentence, if it is none."""
+    """Parse a definition from JSON; if it is invalid, show why and return `None`."""
     try:
         rules = json.loads(text)
     except ValueError as error:

@@ -92,9 +92,9 @@ def _reach(row: Mapping[str, Any]) -> str:
 
 
 def _role_fields(key: str, row: Mapping[str, Any] | None = None) -> dict[str, object]:
-    """Draw the choice of a role and what it reaches, and return them as the control plane takes them."""
+    """Draw the fields for role, tenant and team, and return them as fields of the control plane's request."""
     left, middle, right = st.columns(3)
-    roles = [role.value for role in Role if role is not Role.DIRECTORY]  # a token's alone
+    roles = [role.value for role in Role if role is not Role.DIRECTORY]  # for tokens only
     role = left.selectbox(
         "Role",
         roles,

@@ -1,4 +1,4 @@
-"""The agents page: what sessions, repositories and developers cost, loops, prompt caches; and one session's turns."""
+"""The agents page: cost by session, repository and developer, loops, prompt caches; and the turns of one session."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -41,7 +41,7 @@ _text: Final = st.column_config.TextColumn
 
 
 def draw(visit: Visit) -> None:
-    """Draw the session that the address names, else what all sessions came to."""
+    """Draw the session that the URL names, else the totals of all sessions."""
     session = address.get("session")
     if session is not None:
         draw_session(visit, session)
@@ -133,7 +133,7 @@ def _groups(visit: Visit) -> None:
             [
                 {
                     name: one.name or "not stated",
-                    "Cost": float(one.cost_usd),  # next to the name: a phone shows two columns
+                    "Cost": float(one.cost_usd),  # next to the name, because a phone shows only two columns
                     "Tenant": one.tenant,
                     "Sessions": one.sessions,
                     "Turns": one.turns,
@@ -228,7 +228,7 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
 
 
 def _choose(table: str, sessions: Sequence[Session]) -> None:
-    """Open the session of the chosen line, by the lines as they were drawn."""
+    """Open the session of the selected row; `sessions` are the rows as drawn."""
     rows = st.session_state[table].selection.rows
     if rows and rows[0] < len(sessions):
         one = sessions[rows[0]]

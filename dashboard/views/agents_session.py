@@ -24,7 +24,7 @@ _CHOSEN: Final = "agents_turn"
 
 
 def draw_session(visit: Visit, session: str) -> None:
-    """Draw one session of the key and tenant that the address names. Raises NotFound if it has no request here."""
+    """Draw one session of the tenant and key in the URL. Raises NotFound if it has no request in the range."""
     _back()
     tenant = visit.viewer.tenant or address.get("of_tenant") or visit.scope.tenant or ""
     key = address.get("of_key") or ""
@@ -221,6 +221,6 @@ def _broken(visit: Visit, turns: Sequence[Turn]) -> None:
 
 
 def _open(turns: Sequence[Turn]) -> None:
-    """Keep the request of the chosen line, to which a link leads."""
+    """Store the request of the selected row, for the link to it."""
     rows = st.session_state[_TURNS].selection.rows
     st.session_state[_CHOSEN] = turns[rows[0]].request_id if rows and rows[0] < len(turns) else None

@@ -1,4 +1,4 @@
-"""Alert channels: their state, a test notification, and a form for another."""
+"""Alert channels: their state, test notifications, and a form to create one."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ _POLL_SECONDS: Final = 2.0
 
 
 def draw_channels(visit: Visit) -> None:
-    """Draw all channels the viewer may see, the chosen one, and the form for another."""
+    """Draw all channels that the viewer may see, the selected one's details, and the form to create one."""
     channels = visit.control.get_all(_PATH)
     latest = _last_deliveries(visit)
     show_table(
@@ -59,7 +59,7 @@ def draw_channels(visit: Visit) -> None:
 
 
 def _last_deliveries(visit: Visit) -> dict[str, str]:
-    """Return what became of each channel's latest notice: a channel that refuses is named with its reason."""
+    """Return the delivery state of each channel's latest notification, with the reason if it failed."""
     found: dict[str, str] = {}
     for row in visit.control.get("/v1/alert-deliveries", limit=500)["data"]:
         at = visit.formats.moment(datetime.fromisoformat(row["created_at"]))

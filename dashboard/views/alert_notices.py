@@ -39,7 +39,7 @@ def draw_notices(visit: Visit) -> None:
 
 
 def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table's rows."""
+    """Return the table of notifications."""
     return Table(
         [
             {

@@ -1,4 +1,4 @@
-"""Rules: what raises an alert, and which channels are told."""
+"""Alert rules: their conditions and the channels that they notify."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ _PATH: Final = "/v1/alert-rules"
 
 
 def draw_rules(visit: Visit) -> None:
-    """Draw all rules the viewer may see, the chosen one as a form, and the form for another."""
+    """Draw all rules that the viewer may see, the selected one as a form, and the form to create one."""
     rules = visit.control.get_all(_PATH)
     channels = [str(row["id"]) for row in visit.control.get_all("/v1/alert-channels")]
     show_table(
@@ -109,7 +109,7 @@ def _change(visit: Visit, rule: Mapping[str, Any], channels: Sequence[str]) -> N
 
 
 def _settings(kind: RuleKind, stated: Mapping[str, Any], key: str) -> dict[str, object]:
-    """Draw what a kind of rule can be told, and return what differs from what it is told by itself."""
+    """Draw the settings of a kind of rule, and return those that differ from their defaults."""
     found: dict[str, object] = {}
     numbers = settings_of(kind)
     for column, (name, setting) in zip(st.columns(max(len(numbers), 1)), numbers.items(), strict=False):

@@ -19,7 +19,7 @@ _PATH: Final = "/v1/alert-silences"
 
 
 def draw_silences(visit: Visit) -> None:
-    """Draw all silences the viewer may see, and the form for another."""
+    """Draw all silences that the viewer may see, and the form to create one."""
     silences = visit.control.get_all(_PATH)
     formats = visit.formats
     show_table(

@@ -1,4 +1,4 @@
-"""Alerts in words: kinds of rules, and how long something lasts."""
+"""Texts about alerts: names of kinds of rules, and durations."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
 
 
 def since_words(began: str, ended: str | None, now: datetime) -> str:
-    """Write how long something lasted, or has lasted by now: 3 min, 5 h, 2 days."""
+    """Return the duration from `began` to `ended`, or to `now` if it has not ended: "3 min", "5 h", "2 days"."""
     until = now if ended is None else datetime.fromisoformat(ended)
     minutes = max(int((until - datetime.fromisoformat(began)).total_seconds() // 60), 0)
     if minutes < 120:

@@ -27,7 +27,7 @@ _SILENCE_HOURS: Final = (1, 4, 8, 24, 72, 168)
 
 
 def draw_alerts(visit: Visit) -> None:
-    """Draw the alerts of the chosen tenant or team; open ones, or with the history all."""
+    """Draw the open alerts of the chosen tenant or team, or all alerts if past ones are included."""
     scope = visit.scope
     with_past = toggle("past", "With past alerts", help=f"The latest {_MOST}; alerts are kept for 400 days")
     alerts: Sequence[AlertFacts] = visit.read_control(raised_alerts, scope.tenant, scope.team, not with_past, _MOST)
@@ -52,7 +52,7 @@ def draw_alerts(visit: Visit) -> None:
 
 
 def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
-    """Return the table's rows."""
+    """Return the table of alerts."""
     formats = visit.formats
     return Table(
         [

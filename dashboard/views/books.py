@@ -1,4 +1,4 @@
-"""The books page: months and how they stand, issued invoices and credit notes, booked corrections."""
+"""The books page: state of each month, issued invoices and credit notes, booked corrections."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -42,7 +42,7 @@ _MOST_ENTRIES: Final = 1_000
 
 
 def draw(visit: Visit) -> None:
-    """Draw what is closed, what was issued and what was corrected, and the one of these that is chosen."""
+    """Draw months, documents and corrections, and the details of the selected document or correction."""
     board: BookBoard = visit.read_control(book_board, tenant=visit.scope.tenant)
     _figures(visit, board)
     _chosen(visit, board)
@@ -100,7 +100,7 @@ def draw(visit: Visit) -> None:
 
 
 def periods_frame(visit: Visit, board: BookBoard) -> Table:
-    """Return the rows of the months."""
+    """Return the table of months."""
     return Table(
         [
             {
@@ -119,7 +119,7 @@ def periods_frame(visit: Visit, board: BookBoard) -> Table:
 
 
 def documents_frame(visit: Visit, documents: Sequence[IssuedDocument]) -> Table:
-    """Return the rows of the register."""
+    """Return the table of issued documents."""
     return Table(
         [
             {
@@ -139,7 +139,7 @@ def documents_frame(visit: Visit, documents: Sequence[IssuedDocument]) -> Table:
 
 
 def adjustments_frame(visit: Visit, board: BookBoard) -> Table:
-    """Return the rows of the corrections."""
+    """Return the table of corrections."""
     return Table(
         [
             {

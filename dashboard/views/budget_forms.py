@@ -1,4 +1,4 @@
-"""Forms that make, change and delete budgets. What is typed goes to the control plane as it is: it judges it."""
+"""Forms that create, change and delete budgets. Input goes to the control plane unchanged, which validates it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +11,7 @@ from dashboard import address
 from dashboard.forms import outcome
 from dashboard.visit import Visit
 
-_PERIODS: Final = ("month", *(period for period in PERIODS if period != "month"))  # the usual one first
+_PERIODS: Final = ("month", *(period for period in PERIODS if period != "month"))  # the most common first
 _SUBJECT_HELP: Final = (
     "Who it applies to, depending on the level: a team's id; team/project; a key's id; an end user; name=value for a "
     "tag. * gives each its own counter. Empty: the whole tenant."
@@ -20,7 +20,7 @@ _USD, _GPU = "USD", "GPU milliseconds"
 
 
 def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
-    """Draw the choice of a tenant that the viewer may name; `platform` is offered first if it is not empty."""
+    """Draw a choice of the tenants that the viewer may see, and return it; `platform` is the first option if set."""
     own = visit.viewer.tenant
     ids = [own] if own is not None else [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
     options = [*([""] if platform and own is None else []), *ids]
@@ -76,7 +76,7 @@ def create_form(visit: Visit) -> None:
 
 
 def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
-    """Draw the form that changes a budget; what has been counted stays."""
+    """Draw the form that changes a budget; its spending count stays."""
     with st.popover("Change", icon=":material/edit:"), st.form(f"change_{shown['id']}", border=False):
         unit = _USD if shown["amount_usd"] is not None else _GPU
         written = shown["amount_usd"] if unit == _USD else str(shown["gpu_milliseconds"])
@@ -94,7 +94,7 @@ def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
 
 
 def delete_button(visit: Visit, path: str, whom: str) -> None:
-    """Draw the button that deletes a budget, which asks first."""
+    """Draw the button that deletes a budget, with a confirmation."""
     with st.popover("Delete", icon=":material/delete:"):
         st.markdown("Deletes its spending count and thresholds. Requests are no longer limited by it.")
         if st.button("Delete this budget", type="primary", key="budget_delete"):
@@ -104,7 +104,7 @@ def delete_button(visit: Visit, path: str, whom: str) -> None:
 
 
 def percents(text: str) -> list[int | str]:
-    """Read percents with commas between; what is not a whole number goes on as it is, to be refused by name."""
+    """Parse comma-separated percents. Other text is returned unchanged, for the control plane to refuse."""
     words = [word.strip().removesuffix("%").strip() for word in text.split(",")]
     return [int(word) if word.isdecimal() else word for word in words if word]
 
@@ -117,7 +117,7 @@ def _amount(amount: str, unit: str) -> dict[str, object]:
 
 
 def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the fields that a new and a changed budget share, and return them as the control plane takes them."""
+    """Draw the fields that both forms share, and return them as fields of the control plane's request."""
     first, second = st.columns(2)
     thresholds = first.text_input(
         "Notify at (%)",

@@ -1,4 +1,4 @@
-"""Budgets as a table with their standing; the chosen one in detail, to be changed or deleted."""
+"""A table of budgets with their state; the selected one in detail, with forms to change or delete it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -26,7 +26,7 @@ _EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Budget", "Webho
 
 
 def draw_budgets(visit: Visit) -> None:
-    """Draw all budgets of the chosen tenant or team, the one that is chosen, and the form for another."""
+    """Draw all budgets of the chosen tenant or team, the selected one's details, and the form to create one."""
     scope = visit.scope
     bars: Sequence[BudgetBar] = visit.read_control(budget_bars, AskedAt(visit.now), scope.tenant, scope.team)
     _figures(bars)
@@ -54,7 +54,7 @@ def draw_budgets(visit: Visit) -> None:
 
 
 def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
-    """Return the table's rows."""
+    """Return the table of budgets."""
     formats = visit.formats
     return Table(
         [
@@ -75,7 +75,7 @@ def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
 
 
 def export_frame(bars: Sequence[BudgetBar]) -> Table:
-    """Return the bars for a file, amounts exactly, as `tollkeeper budgets show` writes them."""
+    """Return budgets for export, with exact amounts, as `tollkeeper budgets show` prints them."""
     return Table(
         [
             {
@@ -223,7 +223,7 @@ def _columns() -> dict[str, Any]:
             format="percent",
             min_value=0,
             max_value=1,
-            color="gray",  # one colour for all rows: green would call a budget that is used up a good one
+            color="gray",  # one colour for all rows: by default the bar of a used-up budget would be green
             help="Share of the amount that is spent",
         ),
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),

@@ -1,4 +1,4 @@
-"""Budgets in words: whom they cover, how much they allow, and how they stand."""
+"""Texts about budgets: their scope, amount and state."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,7 +25,7 @@ PERIOD_WORDS: Final = {"day": "per day", "week": "per week", "month": "per month
 
 
 def whom(bar: BudgetBar) -> str:
-    """Return whom a bar is about: "acme", "acme / team search", "acme / key key_1 (each)"."""
+    """Return a budget's scope: "acme", "acme / team search", "acme / key key_1 (each)"."""
     scope = bar.spec.scope
     subject = bar.subject
     parts = [scope.tenant]
@@ -37,12 +37,12 @@ def whom(bar: BudgetBar) -> str:
 
 
 def amount(formats: Formats, spec: BudgetSpec, value: int | None) -> str:
-    """Write an amount of a budget's unit: money, or GPU time."""
+    """Format an amount in a budget's unit: money or GPU time."""
     if value is None:
         return UNKNOWN
     return formats.money(usd(value)) if spec.metric == "pico_usd" else f"{formats.duration(value)} GPU"
 
 
 def allowed(formats: Formats, spec: BudgetSpec) -> str:
-    """Write what a budget allows: "$50.00 per month, hard"."""
+    """Return a budget's amount and period: "$50.00 per month, hard"."""
     return f"{amount(formats, spec, spec.amount)} {PERIOD_WORDS[spec.period]}, {'hard' if spec.is_hard else 'soft'}"

@@ -1,4 +1,4 @@
-"""The page of budgets and alerts: what may be spent and how that stands, what went wrong, who is told of it."""
+"""The budgets and alerts page: budgets and their state, alerts, rules, channels, silences and notifications."""
 
 from typing import Final
 
@@ -22,11 +22,11 @@ _TABS: Final = {
     "silences": ("Silences", draw_silences),
     "notices": ("Notifications", draw_notices),
 }
-_FOR_LEADS: Final = ("budgets", "alerts")  # rules and channels are a tenant's or the platform's
+_FOR_LEADS: Final = ("budgets", "alerts")  # rules and channels belong to a tenant or to the platform
 
 
 def draw(visit: Visit) -> None:
-    """Draw the part that is chosen."""
+    """Draw the chosen part of the page."""
     offered = _FOR_LEADS if visit.viewer.role is Role.TEAM_LEAD else tuple(_TABS)
     tab = segmented("tab", "Part", offered, default="budgets", format_func=lambda name: _TABS[name][0])
     with contained():

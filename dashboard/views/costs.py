@@ -1,4 +1,4 @@
-"""The costs page: who spent how much on what, by tenant, tag, user, key, provider or model, and how it is made up."""
+"""The costs page: cost by tenant, team, project, tag, user, key, provider or model, and further views of cost."""
 
 from typing import Final
 
@@ -48,11 +48,11 @@ _TAG_NAME: Final = "tag_name"
 
 
 def draw(visit: Visit) -> None:
-    """Draw where one stands in the tree, what it comes to, and the view that is chosen."""
+    """Draw the place in the cost tree, its totals, and the chosen view."""
     place, within = _place(visit), cost_range(visit.scope, visit.viewer.zone)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _breadcrumbs(visit, place)
-        # Shared costs are of all tenants.
+        # Shared costs concern all tenants.
         views = tuple(view for view in _VIEWS if view != "allocations" or visit.viewer.tenant is None)
         view = segmented("view", "View", views, default="breakdown", format_func=_VIEWS.__getitem__)
     levels = place.open_levels
@@ -67,7 +67,7 @@ def draw(visit: Visit) -> None:
     if level == "tag":
         _choose_tag(visit, place, within)
     answer = _read(visit, place, within, level)
-    if view != "compare":  # which has both periods' figures
+    if view != "compare":  # that view has both periods' figures
         with figures:
             _figures(visit, None if isinstance(answer, Pending) else answer.total)
     if isinstance(answer, Pending):
@@ -83,12 +83,12 @@ def draw(visit: Visit) -> None:
 
 
 def is_raw(place: CostPlace, level: CostLevel | None) -> bool:
-    """Return whether a break-down is read from single requests, which takes longer than a page may."""
+    """Return whether a breakdown is computed from single requests, which is too slow for a page run."""
     return level in NOT_IN_SUMS or not place.is_in_sums
 
 
 def _read(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | None) -> CostBreakdown | Pending:
-    """Read a break-down: from sums at once, and in the background what sums do not tell."""
+    """Return a breakdown: from rollups directly, or from single requests in the background (`Pending` meanwhile)."""
     if is_raw(place, level):
         return visit.read_slow(cost_breakdown, place, within, level, keep_seconds=KEEP_SECONDS)
     quick = visit.read(summed_breakdown, place, within, level)
@@ -114,7 +114,7 @@ def _place(visit: Visit) -> CostPlace:
 
 
 def _choose_tag(visit: Visit, place: CostPlace, within: CostRange) -> None:
-    """Draw the choice of the tag whose values are shown; the address has it, so the next run reads it."""
+    """Draw the choice of the tag whose values are shown; it is stored in the URL for the next run."""
     names = visit.read_slow(tag_names, place, within, keep_seconds=KEEP_SECONDS)
     known = {place.tag_name} if isinstance(names, Pending) else {DEFAULT_TAG, *names}
     select(_TAG_NAME, "Tag", tuple(sorted(known)), default=DEFAULT_TAG)
@@ -126,7 +126,7 @@ def _level(levels: tuple[CostLevel, ...]) -> CostLevel | None:
     if len(levels) == 1:
         return levels[0]
     if address.get("level") not in (None, *levels):
-        address.change({"level": None})  # what it was broken down by has been chosen since
+        address.change({"level": None})  # the level of the breakdown has been chosen already
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(":gray[Broken down by]", width="content")
         names: dict[str, str] = {level: LEVEL_NAMES[level].lower() for level in levels}
@@ -135,7 +135,7 @@ def _level(levels: tuple[CostLevel, ...]) -> CostLevel | None:
 
 
 def _breadcrumbs(visit: Visit, place: CostPlace) -> None:
-    """Draw the way from the top to here; each step leads back to itself."""
+    """Draw breadcrumbs from the top to the current place; each is a link."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content", key="costs_crumbs"):
         if visit.viewer.tenant is None:
             st.button(
@@ -188,7 +188,7 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
             Figure(
                 "Per request",
                 formats.money(each.per_request),
-                "mean of priced ones",
+                "mean of priced requests",
                 "Cost over the requests that have a price; refused ones cost nothing and are excluded.",
             ),
             Figure(
@@ -238,7 +238,7 @@ def _of_which(visit: Visit, total: CostSum) -> str:
     if total.estimated_requests:
         return f"{visit.formats.money(usd(total.estimated_pico_usd))} estimated"
     if total.unpriced_requests or total.unknown_usage_requests or total.partly_unpriced_requests:
-        return "of what has a price"
+        return "priced usage only"
     return "all priced"
 
 
@@ -246,7 +246,7 @@ def _unpriced_tokens(visit: Visit, total: CostSum) -> str:
     if not total.unpriced_requests and not total.partly_unpriced_requests:
         return "all usage has a price"
     if total.unpriced_tokens is None:
-        return "of an unknown number of tokens"
+        return "number of tokens unknown"
     return f"{visit.formats.count(total.unpriced_tokens)} {plural('token', total.unpriced_tokens)}"
 
 

@@ -1,4 +1,4 @@
-"""Saved allocations: what payers cost with their parts of what is shared, by the rules of a file."""
+"""Saved allocations: cost by payer, including shares of shared costs, by the rules in a file."""
 
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ def _figures(visit: Visit, answer: Allocation) -> None:
 
 
 def allocation_table(answer: Allocation) -> Table:
-    """Return the rows as they are shown; what nobody took is the last one."""
+    """Return the table of payers; the last row is the unallocated cost."""
     name = answer.rules.by.removeprefix("tag:")
     rules = [rule.name for rule in answer.rules.shared]
     rows = [

@@ -1,4 +1,4 @@
-"""Costs by one level: over time, and as a table whose rows open the next level."""
+"""Cost by one level (such as team): over time, and as a table whose rows open the next level."""
 
 from functools import partial
 from typing import Any, Final, cast
@@ -19,11 +19,11 @@ from dashboard.table import Table
 from dashboard.views.costs_words import KINDS, LEVEL_NAMES, label_of
 from dashboard.visit import Visit
 
-_MOST_ROWS: Final = 1_000  # of a table; the export has all
+_MOST_ROWS: Final = 1_000  # rows of the table; the export has all
 
 
 def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
-    """Draw the chart and the table of a place's parts; with nothing left to break down by, the chart alone."""
+    """Draw the chart and the table of a place's breakdown; only the chart if there is no further level."""
     level = answer.level
     with contained():
         _over_time(visit, place, level)
@@ -53,7 +53,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
 
 
 def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...]) -> Table:
-    """Return the table's rows. Money and shares are rounded for the eye; the export has them exactly."""
+    """Return the table of a breakdown, with rounded amounts and shares; the export has exact ones."""
     level = answer.level or "model"
     whole = answer.total.priced_pico_usd
     rows = []
@@ -82,13 +82,13 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
     if rows and not any(frame["Corrections"]):
         frame = frame.without("Recorded")
     for name in ("Corrections", "Estimated", "No price", "Usage unknown", "Failed") if rows else ():
-        if not any(frame[name]):  # worth a column only if it says something
+        if not any(frame[name]):  # columns only if any value differs from 0
             frame = frame.without(name)
     return frame
 
 
 def export_frame(answer: CostBreakdown) -> Table:
-    """Return all parts for a file, money exactly."""
+    """Return the whole breakdown for export, with exact amounts."""
     level = answer.level or "model"
     return Table(
         [
@@ -118,7 +118,7 @@ def export_frame(answer: CostBreakdown) -> Table:
 
 
 def series_frame(over_time: Series) -> Table:
-    """Return a chart's points for a file: one line per step and group."""
+    """Return a chart's points for export: one row per step and group."""
     return Table(
         [
             {
@@ -139,7 +139,7 @@ def series_frame(over_time: Series) -> Table:
 
 
 def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | None:
-    """Return what a chart over time can be grouped by here; `None` if sums do not hold the place."""
+    """Return the dimension that a chart over time is grouped by; `None` if rollups do not have this place's data."""
     if not place.is_in_sums:
         return None
     wanted = level if level in KINDS else "model"

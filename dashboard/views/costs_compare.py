@@ -1,4 +1,4 @@
-"""Two periods side by side: what moved the cost, and by how much each part changed."""
+"""Comparison of two periods: causes of the change in cost, and the change of each part."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -34,9 +34,9 @@ _DRIVER_WORDS: Final[dict[Driver, tuple[str, str]]] = {
 
 
 def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | None) -> None:
-    """Draw the chosen comparison; without one, with as long a time right before."""
+    """Draw the chosen comparison; by default with the period of the same length before."""
     earlier = visit.before or replace(visit.filters, compare="previous").before(visit.scope)
-    assert earlier is not None  # a comparison was just stated
+    assert earlier is not None  # a comparison was just chosen
     before = cost_range(earlier, visit.viewer.zone).period
     answer: CostComparison | Pending
     if not place.is_in_sums or level in NOT_IN_SUMS:
@@ -107,7 +107,7 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
     names = ["Before", *(_DRIVER_WORDS[name][0] for name in DRIVERS), "Now"]
     parts = [drivers.parts[name] for name in DRIVERS]
     first = answer.total.before.priced_pico_usd
-    # Read a moment apart from the figures above: the last bar is what these parts come to.
+    # Read slightly later than the figures above: the last bar is the sum of these parts.
     amounts = [usd(first), *map(usd, parts), usd(first + drivers.total)]
     words = [visit.formats.money(amounts[0])]
     words += [signed_money(visit.formats, amount) for amount in amounts[1:-1]]

@@ -30,7 +30,7 @@ _KINDS: Final = {
 
 
 def draw_savings(visit: Visit, place: CostPlace, within: CostRange) -> None:
-    """Draw what was saved in the range, and what `tollkeeper savings` recommends."""
+    """Draw the savings in the range, and the recommendations of `tollkeeper savings`."""
     with contained():
         cards = visit.read_control(card_list, visit.viewer.tenant)
         _saved(visit, place, within, cards)

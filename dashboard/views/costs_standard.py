@@ -1,5 +1,5 @@
-"""Standard against actual: what budgets were charged beside what requests cost, and what our own GPUs cost beside
-what their cards charge."""
+"""Standard against actual cost: charges to budgets against cost of requests, and charges of standard cost cards
+against cost of GPUs."""
 
 from decimal import Decimal
 from typing import Any, Final
@@ -18,13 +18,13 @@ from dashboard.table import Table
 from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money
 from dashboard.visit import Visit
 
-_HOURS: Final = 24  # as `tollkeeper gpu variance` looks back by default
+_HOURS: Final = 24  # the default window of `tollkeeper gpu variance`
 _MOST_ROWS: Final = 1_000
 _PARTS: Final = ("co_tenancy", "idle", "volume", "cache")
 
 
 def draw_standard(visit: Visit, place: CostPlace, within: CostRange) -> None:
-    """Draw both comparisons; that of GPUs for who sees all tenants, as engines serve all of them together."""
+    """Draw both comparisons; that of GPUs only for viewers of all tenants, because engines serve all of them."""
     with contained():
         _charged(visit, place, within)
     if visit.viewer.tenant is None:
@@ -79,7 +79,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
 
 
 def _difference_words(difference: Decimal | None) -> str:
-    """Return what a difference of cost and charge says, by its sign."""
+    """Return a text for the difference of cost and charge, by its sign."""
     if not difference:
         return "budgets were charged the exact cost" if difference is not None else "some cost is unknown"
     return "not charged to any budget" if difference > 0 else "charged above cost"

@@ -1,4 +1,4 @@
-"""Unit costs: per request and per number of tokens, over time and by level."""
+"""Unit costs: cost per request and per million tokens, over time and by level."""
 
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from dashboard.visit import Visit
 
 
 def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
-    """Draw the cost of a million tokens over time, and all unit costs by part."""
+    """Draw the cost per million tokens over time, and a table of all unit costs."""
     with contained():
         _over_time(visit, place, answer)
     level = answer.level

@@ -21,22 +21,22 @@ LEVEL_NAMES: Final[Mapping[CostLevel, str]] = {
     "model": "Model",
 }
 NO_NAME: Final = "(none)"
-# As `visit.colors` and the sums call a level; other levels have no colour of their own.
+# Levels as `visit.colors` and the rollups name them; other levels have no fixed colours.
 KINDS: Final[Mapping[CostLevel, str]] = {"tenant": "tenant", "team": "team", "project": "project", "model": "model"}
 
 
 def label_of(name: str) -> str:
-    """Return the name of a group for people."""
+    """Return a group's display name."""
     return name or NO_NAME
 
 
 def plural(noun: str, number: int) -> str:
-    """Write a noun as its number wants it."""
+    """Return the noun, in the plural unless the number is 1."""
     return noun if number == 1 else f"{noun}s"
 
 
 def signed_money(formats: Formats, amount_usd: Decimal | None) -> str:
-    """Write a change of money with its sign; what is not known is a dash."""
+    """Format a change of money with its sign; a dash if it is unknown."""
     if amount_usd is None:
         return UNKNOWN
     sign = "+" if amount_usd > 0 else "\N{MINUS SIGN}" if amount_usd < 0 else ""
@@ -44,7 +44,7 @@ def signed_money(formats: Formats, amount_usd: Decimal | None) -> str:
 
 
 def signed_percent(share: float | None) -> str:
-    """Write a change as a percentage with its sign; what is not known is a dash."""
+    """Format a relative change as a percentage with its sign; a dash if it is unknown."""
     if share is None:
         return UNKNOWN
     sign = "+" if share > 0 else "\N{MINUS SIGN}" if share < 0 else ""
@@ -52,7 +52,7 @@ def signed_percent(share: float | None) -> str:
 
 
 def unpriced_sentence(visit: Visit, total: CostSum) -> str:
-    """Write which requests have no amount and why, and how much of the amounts is an estimate."""
+    """Return sentences on requests without a cost (with the reason) and on estimated cost."""
     counted, said = visit.formats.counted, []
     if total.unpriced_requests or total.partly_unpriced_requests:
         tokens = "an unknown number of tokens"

@@ -1,4 +1,4 @@
-"""The GPU page: where device time went, for whom, and how full and how busy engines and devices were."""
+"""The GPU page: GPU time by category, tenant and team, and utilisation of engines and devices."""
 
 from datetime import timedelta
 from typing import Final
@@ -21,13 +21,13 @@ from dashboard.views.gpu_load import draw_load, draw_sensors, load_figures
 from dashboard.views.time_charts import Line, line_frame, stacked_bars
 from dashboard.visit import Visit
 
-_MAX_TEAMS: Final = 11  # more colours than that cannot be told apart
+_MAX_TEAMS: Final = 11  # more colours cannot be distinguished
 _NS_PER_SECOND: Final = 1e9
 _MONTH_SECONDS: Final = 60
 
 
 def draw(visit: Visit) -> None:
-    """Draw what the viewer may see: the ledger and the devices are the platform's, one's own GPU time everybody's."""
+    """Draw GPU time for all viewers; ledger and devices only for viewers of the whole platform."""
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, one point per {_step(visit)}")
     use = _use(visit)
@@ -51,7 +51,7 @@ def draw(visit: Visit) -> None:
 def _sensors(visit: Visit) -> None:
     try:
         sensors = visit.read(gpu_sensors, visit.scope)
-    except InvalidRequest as error:  # of a range longer than they are kept: nothing failed
+    except InvalidRequest as error:  # the range is longer than the retention: not an error
         with panel("Sensors", help="Activity, power, memory and temperature of GPUs, sampled by the engine hosts."):
             note(states.sentence(f"{error.message}."))
         return
@@ -59,7 +59,7 @@ def _sensors(visit: Visit) -> None:
 
 
 def _use(visit: Visit) -> GpuUse:
-    """Read whose time it was; of months in the background, and empty until it is there."""
+    """Return GPU time by tenant and team; for months it is read in the background, and empty until then."""
     scope = visit.scope
     if scope.grain != "day":
         return visit.read(gpu_use, scope)
@@ -109,7 +109,7 @@ def _draw_use(visit: Visit, use: GpuUse) -> None:
 
 
 def _draw_shares(visit: Visit, use: GpuUse) -> None:
-    total_ns = use.total_ns  # once: it adds up every payer's every step
+    total_ns = use.total_ns  # once: it sums all steps of all payers
     frame = Table(
         [
             {

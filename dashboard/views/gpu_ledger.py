@@ -1,4 +1,4 @@
-"""The GPU page's ledger: the engines' wall-clock time by category, with unexplained time as its own."""
+"""The GPU page's ledger: the engines' wall-clock time by category, with unexplained time as its own category."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("idle_ns", "Idle", "#8a94a6", "no requests"),
     ("unexplained_ns", "Unexplained", "#b0559f", "wall-clock time minus all other lines"),
 )
-_UNEXPLAINED_GOAL: Final = 0.005  # of the wall clock: the bound that the ledger guarantees
+_UNEXPLAINED_GOAL: Final = 0.005  # share of wall-clock time: the ledger's bound for unexplained time
 LEDGER_HELP: Final = (
     "All of an engine's time is in exactly one category; the shares add up to 100 %. Idle time and "
     "host gaps come from the engine's queue, not from subtraction; unexplained time is a category of its own. Shares "
@@ -123,8 +123,8 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
 
 
 def ledger_frame(ledger: LedgerSeries) -> Table:
-    """Return a row per device: hours of wall clock, and each line in per cent of it. A line that is 0 everywhere is
-    left out, but for the unexplained.
+    """Return a row per device: wall-clock hours, and each category in percent. Categories that are 0 everywhere are
+    omitted, except unexplained time.
     """
     rows: list[dict[str, object]] = []
     engines = {device: one for one in ledger.engines for device in one.devices}

@@ -1,4 +1,4 @@
-"""The GPU page's engines: batch, queue, KV cache and prefix hits over time, and what the GPUs' sensors told."""
+"""The GPU page's engines: batch, queue, KV cache and prefix cache hits over time, and GPU sensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -76,7 +76,7 @@ _SENSOR_HELP: Final[Mapping[str, str]] = {
 
 
 def load_figures(visit: Visit, load: Load) -> list[Figure]:
-    """Return the key figures of all engines together."""
+    """Return the key figures over all engines."""
     points = [one.whole for one in load.engines]
     steps = sum(point.engine_steps for point in points)
     batch = sum((point.batch or 0) * point.engine_steps for point in points) / steps if steps else None
@@ -125,7 +125,7 @@ def draw_load(visit: Visit, load: Load) -> None:
 
 
 def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
-    """Draw what GPUs told of themselves; what none could measure is said, and never drawn as zero."""
+    """Draw GPU sensor values; sensors that no GPU has are named, never drawn as 0."""
     if not sensors.devices:
         with panel("Sensors", help="Activity, power, memory and temperature of GPUs, sampled by the engine hosts."):
             st.markdown(
@@ -166,7 +166,7 @@ def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
 
 
 def fault_frame(devices: Sequence[Device]) -> Table:
-    """Return a row per device that throttled or failed: by what, its uncorrected ECC errors, the last XID."""
+    """Return a row per device that throttled or failed: throttle reasons, uncorrected ECC errors, last XID code."""
     rows: list[dict[str, object]] = []
     for device in devices:
         bits = 0
@@ -201,7 +201,7 @@ def _sensor_line(device: Device, reading: Callable[[Sensors], float | None], col
 
 
 def _short(name: str) -> str:
-    """Keep a name's two ends: UUIDs differ there."""
+    """Shorten a name in the middle: UUIDs differ at their ends."""
     return name if len(name) <= 22 else f"{name[:12]}…{name[-8:]}"
 
 

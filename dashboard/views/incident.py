@@ -1,4 +1,4 @@
-"""The incident page: the probable cause in words; errors, latency, changes and affected tenants on one time axis."""
+"""The incident page: probable cause; errors, latency, changes and affected tenants on one time axis."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ _PAGES: Final = {
 
 
 def draw(visit: Visit) -> None:
-    """Draw the incident of the alert that the address names, else of the chosen range."""
+    """Draw the incident of the alert in the URL, else of the chosen range."""
     named = address.get("alert")
     alert: AlertFacts | None = None
     if named is not None:
@@ -66,10 +66,10 @@ def draw(visit: Visit) -> None:
 
 
 def _about(visit: Visit, alert: AlertFacts | None) -> tuple[Scope, datetime]:
-    """Return what the page is about, and when the incident was noticed."""
+    """Return the incident's scope, and the time when it was noticed."""
     scope = visit.scope
     if alert is None:
-        # Failures at any time of the range are looked for from its end.
+        # without an alert: the end of the range, so that failures at any time of the range count
         return (replace(scope, start=max(scope.start, scope.end - _LONGEST)), scope.end)
     opened = datetime.fromisoformat(alert["opened_at"])
     ended = None if alert["resolved_at"] is None else datetime.fromisoformat(alert["resolved_at"])
@@ -138,7 +138,7 @@ def _draw_cause(visit: Visit, cause: Cause, place: int, scope: Scope) -> None:
 
 
 def _restarts(evidence: Evidence) -> list[Change]:
-    """Return when engines were loaded or ended."""
+    """Return the starts and ends of engines as changes."""
     found = []
     for one in evidence.engines:
         for at, what in ((one.loaded_at, "loaded"), (one.ended_at, "stopped")):
@@ -148,7 +148,7 @@ def _restarts(evidence: Evidence) -> list[Change]:
 
 
 def _circuits(visit: Visit, scope: Scope) -> list[Change]:
-    """Return when circuits opened and closed, as the gateway remembers; targets are the platform's."""
+    """Return the opening and closing of circuits since the gateway's start; [] unless the viewer sees the platform."""
     if visit.viewer.tenant is not None:
         return []
     return [

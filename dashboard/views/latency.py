@@ -35,7 +35,7 @@ _COUNTED: Final = (
 )
 _NS_PER_MS: Final = 1e6
 _LONG_SECONDS: Final = 60
-# The table by prompt length: a column's title, what it is a percentile of, and which.
+# Columns of the table by prompt length: title, measure, quantile.
 _PROMPT_COLUMNS: Final[tuple[tuple[str, Timed, float], ...]] = (
     ("TTFT p50", "ttft", 0.5),
     ("TTFT p95", "ttft", 0.95),
@@ -48,12 +48,12 @@ _PROMPT_COLUMNS: Final[tuple[tuple[str, Timed, float], ...]] = (
 
 
 def draw(visit: Visit) -> None:
-    """Draw latency first, then SLOs; without latency data, SLOs alone."""
+    """Draw latency, then SLOs; only SLOs if there is no latency data."""
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, in whole {visit.scope.grain}s")
     try:
         _times(visit)
-    except InvalidRequest as error:  # such as a range beyond the retention: SLOs have windows of their own
+    except InvalidRequest as error:  # such as a range beyond the retention; SLOs have their own windows
         states.show_invalid(error)
     with contained():
         draw_slos(visit)
@@ -72,7 +72,7 @@ def _times(visit: Visit) -> None:
 
 
 def _read(visit: Visit) -> LatencyOverTime | Pending:
-    """Count, in the background where it may take long: months of one tenant, and teams, which no rollup has."""
+    """Read the histograms; in the background for months of one tenant and for teams, which no rollup has."""
     scope = visit.scope
     is_of_all = scope.tenant is None and scope.team is None and scope.model is None
     if scope.grain == "minute" or is_of_all or (scope.grain == "hour" and scope.team is None):
@@ -107,7 +107,7 @@ def _figures(visit: Visit, found: LatencyOverTime) -> None:
                 "Inter-token p95",
                 unknown or duration(gap.p95_ns if gap else None),
                 f"{together(gap.p50_ns)}p50 {duration(gap.p50_ns)}, p99 {duration(gap.p99_ns)}" if gap else none,
-                f"Time between two tokens over every single gap of all answers; {how}. {TOGETHER_HELP}",
+                f"Time between two tokens, over all tokens of all answers; {how}. {TOGETHER_HELP}",
             ),
             Figure(
                 "End to end p95",
@@ -190,7 +190,7 @@ def _by_prompt(visit: Visit, found: LatencyOverTime) -> None:
 
 
 def prompt_name(prompt: PromptClass) -> str:
-    """Return the name of a class of prompts by its bounds."""
+    """Return a prompt class's name by its bounds in tokens, such as "8,192 and more"."""
     below = PROMPT_CLASS_BELOW_TOKENS
     names: dict[PromptClass, str] = {
         "short": f"below {below['short']:,}",
@@ -203,7 +203,7 @@ def prompt_name(prompt: PromptClass) -> str:
 
 
 def prompt_frame(found: LatencyOverTime) -> Table:
-    """Return a row per class of prompts, times in milliseconds; missing if nothing was measured."""
+    """Return a row per prompt class, times in milliseconds; `None` if nothing was measured."""
     rows: list[dict[str, object]] = []
     for prompt, times in found.by_prompt.items():
         requests = _most(times["ttft"], times["end_to_end"])

@@ -1,4 +1,4 @@
-"""The latency page's charts: a heat map on a scale of ratios, percentiles over time, ranges by prompt length."""
+"""The latency page's charts: a heat map on a logarithmic scale, percentiles over time, ranges by prompt length."""
 
 import math
 from bisect import bisect_right
@@ -13,14 +13,14 @@ from dashboard.plot import Plot
 from dashboard.table import Table
 from dashboard.views.time_charts import Line
 
-# A percentile's name, level and colour.
+# Percentiles: name, quantile, colour.
 LEVELS: Final = (("p50", 0.5, "#1f9d76"), ("p95", 0.95, "#d9702b"), ("p99", 0.99, "#7065d8"))
 MAP_HEIGHT: Final = 320
 _LABELLED: Final = tuple(10**power * digit for power in range(1, 7) for digit in (1, 3))  # tenths of a millisecond
 
 
 def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats: Formats) -> Plot:
-    """Draw requests by time (across) and by how long they took (upwards, in steps), and the percentiles over them."""
+    """Return a heat map of request counts by time (x) and duration (y, logarithmic), with percentile lines."""
     rows = _rows(histograms)
     counts = [[each.counts.get(BOUNDS_TENTHS_MS[row], 0) for each in histograms] for row in rows]
     x = [step.astimezone(formats.zone) for step in steps]
@@ -28,7 +28,7 @@ def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats
     figure.add_heatmap(
         x=x,
         y=[row + 0.5 for row in rows],
-        # The root lets the few slow ones be seen beside the many.
+        # The square root keeps a few slow requests visible beside many fast ones.
         z=[[math.sqrt(count) if count else None for count in line] for line in counts],
         customdata=[[f"{formats.counted(count, 'request')}, {_bounds(row, formats)}" for count in line] for row, line in
                     zip(rows, counts, strict=True)],
@@ -67,7 +67,7 @@ def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats
 
 
 def heat_map_frame(steps: Sequence[datetime], histograms: Sequence[Histogram]) -> Table:
-    """Return a row per step of time and of duration that has requests: the bounds in milliseconds."""
+    """Return a row per time step and duration bucket that has requests, with the bucket's bounds in milliseconds."""
     rows = []
     for start, histogram in zip(steps, histograms, strict=True):
         for low, count in sorted(histogram.counts.items()):
@@ -87,7 +87,7 @@ def percentile_lines(histograms: Sequence[Histogram], formats: Formats) -> list[
 
 
 def prompt_ranges(ranges: Mapping[str, Histogram], formats: Formats) -> Plot:
-    """Draw a bar from the 50th to the 99th percentile per class of prompts, its 95th marked."""
+    """Return a bar from the 50th to the 99th percentile per prompt class, with the 95th marked."""
     figure = Plot()
     names = list(ranges)[::-1]
     for name in names:
@@ -110,13 +110,13 @@ def prompt_ranges(ranges: Mapping[str, Histogram], formats: Formats) -> Plot:
 
 
 def _rows(histograms: Sequence[Histogram]) -> range:
-    """Return the steps from the lowest to the highest that has requests, with one more on either side."""
+    """Return the range of duration buckets that have requests, with one more on either side."""
     places = [BOUNDS_TENTHS_MS.index(low) for each in histograms for low in each.counts]
     return range(max(min(places) - 1, 0), min(max(places) + 2, len(BOUNDS_TENTHS_MS)))
 
 
 def _height(nanoseconds: float) -> float:
-    """Return where a time lies among the steps, in steps from the lowest."""
+    """Return a duration's position on the y axis, in buckets from the lowest."""
     tenths = nanoseconds / TENTH_MS_NS
     place = min(bisect_right(BOUNDS_TENTHS_MS, tenths) - 1, len(BOUNDS_TENTHS_MS) - 1)
     low, high = BOUNDS_TENTHS_MS[place], step_end(BOUNDS_TENTHS_MS[place])

@@ -1,4 +1,4 @@
-"""The overview page: what was asked, used and spent, how fast, over time and by tenant and model."""
+"""The overview page: requests, tokens, cost and latency, over time and by tenant and model."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,7 +20,7 @@ from dashboard.visit import Visit
 
 
 def draw(visit: Visit) -> None:
-    """Draw all numbers of one moment, or why there are none."""
+    """Draw the current figures, budgets, charts and table, or why there are no data."""
     visit.ahead(series, visit.scope, visit.filters.by)
     answer = read_overview(visit)
     if answer.is_empty:

@@ -1,4 +1,4 @@
-"""The overview's budgets: the fullest as bars, with what each comes to at the present pace."""
+"""The overview's budgets: those closest to their amount, as bars with a forecast for the period."""
 
 from html import escape
 from typing import Final
@@ -18,7 +18,7 @@ _FULL: Final = 100.0
 
 
 def draw_budget_bars(visit: Visit) -> None:
-    """Draw the fullest budgets of the chosen tenant or team, or of all."""
+    """Draw the most used budgets of the chosen tenant or team, or of all tenants."""
     with panel(
         "Budgets",
         unit="spent in the current period",

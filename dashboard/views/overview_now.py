@@ -1,4 +1,4 @@
-"""The overview's first row: how things stand now. Each card says one thing and leads to the page that has the rest."""
+"""The overview's first row: the current state. Each card shows one figure and links to the page with the details."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -85,10 +85,10 @@ def _card(
 
 
 def _say(value: str, beside: str, tone: Tone | None = None, *, unit: str = "") -> None:
-    """Draw a value and what stands beside it; the dot's colour says again what the words say."""
+    """Draw a value and the text below it; the dot's colour repeats what the text states."""
     small = f' <span style="font-size:0.95rem;font-weight:400">{escape(unit)}</span>' if unit else ""
     dot = "" if tone is None else f'<span aria-hidden="true" style="color:{STATUS[tone]}">\u25cf</span> '
-    # Two lines are kept for the words, so that all cards are equally high.
+    # Two lines are reserved for the text, so that all cards have the same height.
     st.markdown(
         f'<div style="font-size:1.6rem;font-weight:600;line-height:1.3;white-space:nowrap">{escape(value)}{small}</div>'
         '<div style="font-size:0.86rem;line-height:1.4;min-height:2.8em;padding-bottom:0.9rem;opacity:0.8">'

@@ -1,4 +1,4 @@
-"""The overview as pages read it: sums at once, percentiles that take longer as soon as they are there."""
+"""Reads the overview: sums directly, percentiles in the background if they take long."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _KEPT_SECONDS: Final = 60.0
 
 
 def read_overview(visit: Visit) -> Overview:
-    """Return the overview of what is asked for; `has_latency` is false while its percentiles are still being read."""
+    """Return the overview of the visit's scope; `has_latency` is false while percentiles are still being read."""
     quick = visit.read(overview, visit.scope, is_quick=True)
     if quick.has_latency:
         return quick
@@ -22,5 +22,5 @@ def read_overview(visit: Visit) -> Overview:
 
 
 def together(p50_ns: float) -> str:
-    """Return what explains a median time between tokens of 0, before the figures beside it; empty for another."""
+    """Return an explanation if the median inter-token latency is 0; "" otherwise."""
     return "tokens arrive several at once; " if p50_ns == 0 else ""

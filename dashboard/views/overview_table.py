@@ -1,4 +1,4 @@
-"""The overview's table: one line per tenant and model."""
+"""The overview's table: one row per tenant and model."""
 
 from typing import Any
 
@@ -13,11 +13,12 @@ from dashboard.visit import Visit
 
 _VISIBLE_ROWS = 12
 _SCROLLED_PIXELS = 400
-_THREE_DIGITS = "%.3g"  # significant ones, so that 10 µs stands as 0.01; the browser's %g writes no exponent up to 1e21
+# Significant digits, so that 10 µs is shown as 0.01; the browser's %g writes no exponent up to 1e21.
+_THREE_DIGITS = "%.3g"
 
 
 def show_table(visit: Visit, answer: Overview) -> None:
-    """Draw the table, its definitions and what it leaves out."""
+    """Draw the table, and a note on how percentiles were computed and which rows are omitted."""
     st.markdown("### By tenant and model")
     frame = table_frame(answer)
     shown, columns = in_currency(frame, _columns(frame), visit.formats)
@@ -37,7 +38,7 @@ def show_table(visit: Visit, answer: Overview) -> None:
 def table_frame(answer: Overview) -> Table:
     """Return the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
     frame = Table([_cells(line) for line in answer.lines])
-    for name in ("No price", "Usage unknown"):  # worth a column only where it says something
+    for name in ("No price", "Usage unknown"):  # columns only if any value differs from 0
         if not any(frame[name]):
             frame = frame.without(name)
     return frame

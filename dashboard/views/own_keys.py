@@ -1,4 +1,4 @@
-"""Self-service: a person makes a capped key for themselves and sees what their keys have used."""
+"""Self-service: developers create keys with a monthly cap for themselves and see their usage."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ _USE: Final[dict[str, Any]] = {
 
 
 def draw(visit: Visit) -> None:
-    """Draw a person's keys, a form for another, and what they have used in the last thirty days."""
+    """Draw the viewer's keys, a form to create one, and their usage in the last 30 days."""
     viewer = visit.viewer
     if viewer.tenant is None or viewer.is_local:
         note(

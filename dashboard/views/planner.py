@@ -1,4 +1,4 @@
-"""The planner page: what if there were more traffic, other GPUs or other replicas; and what would have saved money."""
+"""The planner page: simulations with more traffic, other GPUs or other replicas; and recommended savings."""
 
 import streamlit as st
 
@@ -29,7 +29,7 @@ _ABOUT = "Simulate recorded traffic on hypothetical replicas, and list savings f
 
 
 def draw(visit: Visit) -> None:
-    """Draw the page."""
+    """Draw the form, the simulation's progress or result, and recommendations."""
     if visit.viewer.tenant is None:
         left, right = st.columns([2, 3], gap="medium")
         with left:
@@ -89,7 +89,7 @@ def _show(visit: Visit) -> None:
 
 
 def _progress(run: PlannerRun) -> None:
-    """Report how far a plan is, twice a second; draw the page again when it is over."""
+    """Show a simulation's progress, twice a second; redraw the page when it has ended."""
     run.look()
     if run.is_over:
         st.rerun()
@@ -102,12 +102,12 @@ def _progress(run: PlannerRun) -> None:
 
 
 def _begin(visit: Visit) -> None:
-    """Start to look for recommendations, which takes seconds once an hour."""
+    """Start the query for recommendations, which takes seconds, once an hour."""
     visit.ahead_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
 
 
 def _question(visit: Visit) -> tuple[CardList, AskedAt, int, str | None]:
-    """Return what recommendations are asked with: as on the page Costs, so that both show one answer."""
+    """Return the query's arguments: the same as on the Costs page, so that both share one result."""
     cards = visit.read_control(card_list, visit.viewer.tenant)
     return cards, AskedAt(visit.now), RECOMMENDED_DAYS, visit.scope.tenant
 

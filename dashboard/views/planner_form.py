@@ -1,4 +1,4 @@
-"""The planner's questions: what is replayed, on which replicas, what would be otherwise, and what has to be kept."""
+"""The planner's form: workload, replicas, hypothetical changes, and objectives."""
 
 import shlex
 from dataclasses import replace
@@ -20,7 +20,7 @@ _SAME: Final = "unchanged"
 
 
 def asked_for(visit: Visit) -> PlanJob:
-    """Draw the form and return the plan it asks for. Raises InvalidRequest on a price that is none."""
+    """Draw the form and return the simulation that it describes. Raises InvalidRequest for an invalid price."""
     hours, model, made = _workload(visit)
     with panel("Replicas", help="The pool that serves the requests now."):
         left, right = st.columns(2)
@@ -133,7 +133,7 @@ def _changes(visit: Visit) -> WhatIf:
 
 
 def command_of(job: PlanJob) -> str:
-    """Write the command that plays the same plan."""
+    """Return the `tollkeeper plan` command that runs the same simulation."""
     asked, default = job.what_if, WhatIf()
     words = ["tollkeeper plan"]
     if job.made is not None:
@@ -153,11 +153,11 @@ def command_of(job: PlanJob) -> str:
 
 
 def _word(value: object) -> str:
-    """Write a value as a shell takes it for one word; a number with all of its digits, so that the plan is the same."""
+    """Return a value quoted for a shell; numbers with all digits, so that the simulation is the same."""
     return repr(value).removesuffix(".0") if isinstance(value, float) else shlex.quote(str(value))
 
 
-# Options of the command that have another name than the field.
+# Fields whose command-line option has another name.
 _OPTIONS: Final = {"parameters_billions": "parameters", "gap_p95_ms": "inter-token-p95-ms"}
 
 

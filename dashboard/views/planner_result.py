@@ -35,7 +35,7 @@ _COLUMNS: Final[dict[str, Any]] = {
 
 
 def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command: str) -> None:
-    """Draw what `tollkeeper plan --json` would print."""
+    """Draw the result of a simulation, as `tollkeeper plan --json` prints it."""
     plans = _plans(answer)
     _figures(visit, answer, plans)
     show_table(
@@ -78,7 +78,7 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
 
 
 def _plans(answer: Mapping[str, Any]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return the plans by name, each with its replicas and its outcome."""
+    """Return the simulations by name, each with its number of replicas and its outcome."""
     replicas = int(answer["replicas"])
     plans = {"current": (replicas, answer["now"])}
     if "what_if" in answer:
@@ -145,7 +145,7 @@ def _decimal(text: str | None) -> Decimal | None:
 
 
 def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
-    """Return a row for each plan; times in milliseconds, money in USD."""
+    """Return a row per simulation; times in milliseconds, money in USD."""
     return Table(
         [
             {
@@ -169,7 +169,7 @@ def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
 
 
 def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> Table:
-    """Return percentiles in milliseconds: plan, percentile, value."""
+    """Return percentiles in milliseconds, one row per simulation and percentile."""
     return Table(
         [
             (plan, level, outcome[name][level])
@@ -182,7 +182,7 @@ def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: 
 
 
 def busy_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
-    """Return each replica's use: plan, replica, share of time in a step, of its cache at most, preemptions."""
+    """Return a row per simulation and replica: share of time in a step, peak share of its KV cache, preemptions."""
     return Table(
         [
             (plan, place, use["busy_share"], use["peak_kv_share"], use["preemptions"])

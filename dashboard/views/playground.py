@@ -1,4 +1,4 @@
-"""The playground: a prompt to a model or route with a key's limits, and what it took, cost and how long it lasted."""
+"""The playground: sends a prompt to a model or route with an API key, and shows answer, tokens, cost and times."""
 
 import re
 import time
@@ -18,22 +18,22 @@ from dashboard.reader import settings
 from dashboard.states import escaped, sentence
 from dashboard.visit import Visit
 
-_TRIED: Final = "playground_tried"  # of this session: what came of the last prompt
+_TRIED: Final = "playground_tried"  # session key: the result of the last prompt
 _TRIED_AT: Final = "playground_tried_at"
 _WAIT_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,512}")  # what a header can carry
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,512}")  # the characters that an HTTP header can contain
 _MAX_PROMPT: Final = 100_000
 
 
 @st.cache_resource(show_spinner=False)
 def _playground() -> Playground:
-    """Return the one client: each loads the machine's certificates."""
+    """Return the shared client; creating one loads all CA certificates."""
     return Playground(settings().public_gateway_url())
 
 
 def draw(visit: Visit) -> None:
-    """Draw the form, the answer, and what the request took."""
+    """Draw the form, the answer, and the request's tokens, cost and times."""
     with panel("Prompt", help="Sent to the gateway like an application's request: limits, budgets and prices apply."):
         key = st.text_input(
             "Key",
@@ -50,7 +50,7 @@ def draw(visit: Visit) -> None:
             return
         models, problem = _playground().models(key)
         if problem or not models:
-            said = problem or "this key may use no model; add a model, or one to the key's scopes"
+            said = problem or "this key may not use any model; create a model, or allow the key to use one"
             st.error(sentence(said), icon=":material/error:")
             return
         _form(key, models)
@@ -163,7 +163,7 @@ def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
 
 
 def _record(visit: Visit, tried: Tried) -> SingleRequest | None:
-    """Return the request's record; `None` until it is in the store, and for a key that the viewer may not see."""
+    """Return the request's record; `None` until it is in the store, or if the viewer may not see the key's tenant."""
     try:
         named = UUID(tried.request_id)
         return visit.read(single_request, named, visit.viewer.tenant, visit.viewer.team)

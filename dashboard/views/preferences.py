@@ -1,4 +1,4 @@
-"""The preferences page: who you are here, and how numbers, money and times are written for you in this browser."""
+"""The preferences page: the viewer's role, and their time zone, number format and currency in this browser."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,13 +15,13 @@ from dashboard.reader import settings
 from dashboard.states import escaped
 from dashboard.visit import Visit
 
-_BROWSER: Final = ""  # as the browser says
+_BROWSER: Final = ""  # use the browser's value
 _YEAR_SECONDS: Final = 365 * 86_400
 _EXAMPLE: Final = Decimal("1234.56")
 
 
 def draw(visit: Visit) -> None:
-    """Draw the choices; each holds at once, and in this browser from then on."""
+    """Draw the choices; each applies immediately and is stored in a cookie."""
     viewer = visit.viewer
     with panel("You", help="Your role decides what you see and may change."):
         st.markdown(f"{escaped(viewer.name)}, {escaped(viewer.standing)}")
@@ -51,7 +51,7 @@ def draw(visit: Visit) -> None:
 
 
 def visit_preferences(visit: Visit) -> Preferences:
-    """Return what the cookie of this browser says."""
+    """Return the preferences in this browser's cookie."""
     value = st.context.cookies.get(COOKIE)
     return Preferences.of_cookie(value if isinstance(value, str) else "")
 
@@ -70,7 +70,7 @@ def _choice(label: str, values: list[str], chosen: str, meant: str, names: dict[
 
 
 def _keep(preferences: Preferences) -> None:
-    """Have the browser keep the choices: the value is of letters, digits and `_+|-` alone."""
+    """Set the cookie in the browser by a script; its value contains only letters, digits and `_+|-`."""
     st.html(
         f"<script>document.cookie = '{COOKIE}={preferences.as_cookie()}; path=/; max-age={_YEAR_SECONDS}; "
         "samesite=lax'</script>",

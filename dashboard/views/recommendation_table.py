@@ -1,4 +1,4 @@
-"""Recommendations as a table: what to do, what it would save, and what says so."""
+"""Recommendations as a table: action, saving, and evidence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ from dashboard.charts import group_name
 from dashboard.formats import Formats
 from dashboard.table import Table
 
-# Every page asks alike, so that one answer is shown everywhere: for so many days, and kept for so long.
+# Arguments of the query, the same on every page so that they share one result: look-back days, and cache seconds.
 RECOMMENDED_DAYS: Final = 7
 RECOMMENDED_SECONDS: Final = 3_600
 _text = st.column_config.TextColumn
@@ -33,7 +33,7 @@ RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
 
 
 def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> Table:
-    """Return a row for each recommendation, in their order."""
+    """Return a row per recommendation, in the given order."""
     return Table(
         [
             {

@@ -1,4 +1,4 @@
-"""The reconciliation page: what providers bill against what was recorded, and every difference with its cause."""
+"""The reconciliation page: providers' bills against recorded usage, and the cause of every difference."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -34,7 +34,7 @@ _TITLES: Final[Mapping[str, str]] = {leaf: kind.title for leaf, kind in KINDS.it
 
 
 def draw(visit: Visit) -> None:
-    """Draw the months that were compared, and the differences of the one that is chosen."""
+    """Draw the compared months, and the selected month's differences."""
     if visit.viewer.reach.is_bound:
         note("Providers' bills cover the whole installation. Ask an owner, admin or finance user.")
         return
@@ -181,7 +181,7 @@ def _link(one: KeptDifference) -> None:
 
 
 def months_frame(visit: Visit, rows: Sequence[Reconciliation]) -> Table:
-    """Return the rows of the months."""
+    """Return the table of months."""
     return Table(
         [
             {
@@ -199,7 +199,7 @@ def months_frame(visit: Visit, rows: Sequence[Reconciliation]) -> Table:
 
 
 def bills_frame(visit: Visit, rows: Sequence[ProviderBill]) -> Table:
-    """Return the rows of the imported files."""
+    """Return the table of imported bills."""
     return Table(
         [
             {
@@ -220,7 +220,7 @@ def bills_frame(visit: Visit, rows: Sequence[ProviderBill]) -> Table:
 
 
 def differences_frame(found: Sequence[KeptDifference]) -> Table:
-    """Return the rows of differences."""
+    """Return the table of differences."""
     return Table(
         [
             {

@@ -15,8 +15,8 @@ from dashboard.theme import REST_COLOR, STATUS
 
 _NS_PER_MS: Final = 1e6
 _ROW_PIXELS: Final = 26
-_MAX_STEPS: Final = 2_000  # bars: more are drawn as one from the first to the last
-# A stage's name and colour, in the order of time.
+_MAX_STEPS: Final = 2_000  # maximum number of bars; more steps are drawn as one bar from the first to the last
+# Stages in order of time: name and colour.
 STAGES: Final[dict[Stage, tuple[str, str]]] = {
     "admission": ("Admission", "#7065d8"),
     "gateway_queue": ("Gateway queue", "#c2921a"),
@@ -27,7 +27,7 @@ STAGES: Final[dict[Stage, tuple[str, str]]] = {
     "tokens": ("Tokens", "#1f9d76"),
     "finish": ("Finish", "#8a94a6"),
 }
-# A cause's name, colour and meaning, by the field of TokenTime.
+# Causes by field of TokenTime: name, colour and meaning.
 CAUSES: Final[dict[str, tuple[str, str, str]]] = {
     "own": ("Own compute", "#1f9d76", "steps that computed for this request"),
     "co_prefill": ("Co-tenant prefill", "#d9702b", "other requests' prompts in the same steps"),
@@ -40,7 +40,7 @@ CAUSES: Final[dict[str, tuple[str, str, str]]] = {
 
 
 def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens, formats: Formats) -> Plot:
-    """Draw a row per stage from the arrival on, one per try, the engine's steps, and a mark per token."""
+    """Return a waterfall chart: a row per stage and per attempt from the arrival on, engine steps, a mark per token."""
     figure, rows = Plot(), []
     for span in fall.spans:
         name, color = STAGES[span.stage]
@@ -105,7 +105,7 @@ def fall_frame(fall: Waterfall) -> Table:
 
 
 def gap_chart(fall: Waterfall, formats: Formats) -> Plot:
-    """Draw the time before each token after the first, the slowest in another colour."""
+    """Return a bar chart of the time before each token after the first, the slowest in another colour."""
     gaps = [after - before for before, after in pairwise(fall.token_ns)]
     longest = max(range(len(gaps)), key=gaps.__getitem__)
     figure = Plot().add_bar(
@@ -161,7 +161,7 @@ def cause_bars(slow: SlowTokens, formats: Formats) -> Plot:
 
 
 def slow_frame(slow: SlowTokens) -> Table:
-    """Return a row per slow token: its number, its time and each cause's part, in milliseconds."""
+    """Return a row per slow token: its number, its time and the part of each cause, in milliseconds."""
     return Table(
         [
             {
@@ -175,7 +175,7 @@ def slow_frame(slow: SlowTokens) -> Table:
 
 
 def candidate_bars(decision: RouteDecision) -> Plot:
-    """Draw what was predicted for each target, the chosen one in full colour, and what came as a line."""
+    """Return bars of each target's predicted TTFT, the chosen one in full colour, with a line at the actual TTFT."""
     shown = decision.candidates[::-1]
     figure = Plot().add_bar(
         y=[one.replica for one in shown],

@@ -1,4 +1,4 @@
-"""One request: its time from arrival to the last token, its route, its tries, its cost, and why it was slow."""
+"""One request: its stages in time, routing decision, attempts, cost, and the causes of slow tokens."""
 
 from html import escape
 from typing import Final
@@ -39,7 +39,7 @@ _OUTCOMES: Final = {
     "rejected": ("refused", "warn"),
     "cancelled": ("client disconnected", "neutral"),
 }
-# Facts in the order of the table, by the column that holds them.
+# Fields in the order of the table, by column.
 _FACTS: Final = (
     *("requested_model", "model", "model_version", "route", "provider", "pool", "replica", "adapter", "region"),
     *(
@@ -102,7 +102,7 @@ def _heading(visit: Visit, request: SingleRequest) -> None:
 
 
 def _failure(request: SingleRequest) -> None:
-    """Report why it failed: the error's code, and what the target answered."""
+    """Draw why the request failed: error code, and the target's status and message."""
     code, status = request.labels["error_code"], request.counts["upstream_status"]
     if not code or request.labels["outcome"] not in ("error", "rejected"):
         return
@@ -157,7 +157,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
 
 
 def _priced_as(request: SingleRequest) -> str:
-    """Return the name of the price card, or what has no price and why."""
+    """Return the name of the price card, or which usage has no price and why."""
     if request.unpriced_leaves:
         return f"without {', '.join(request.unpriced_leaves)}: no price"
     tier = request.labels["service_tier"]
@@ -230,13 +230,13 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     name, _, said = CAUSES[first.main_cause]
     share = getattr(first.time, f"{first.main_cause}_ns") / first.waited_ns if first.waited_ns else None
     note(
-        f"Token {first.token + 1} was waited for longest, {visit.formats.duration(first.waited_ns)}: "
+        f"Token {first.token + 1} was the slowest, {visit.formats.duration(first.waited_ns)}: "
         f"{visit.formats.percent(share)} of it {name.lower()} ({said}). {_company(visit, first)}"
     )
 
 
 def _company(visit: Visit, token: SlowToken) -> str:
-    """Return how many other requests the engine served meanwhile, without saying whose they were."""
+    """Return how many other requests the engine served in that time, without their tenants."""
     if not token.others:
         return "The engine computed for no other request in that time."
     reading = f", up to {visit.formats.count(token.others_prefilling)} of them their prompts"
@@ -263,7 +263,7 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
     ]
     if costs.rest_usd:
         is_known = any(line.cost_usd is not None for line in costs.lines)
-        name = "not on the card" if is_known else "all of it: the card is not known"
+        name = "not explained by the card" if is_known else "the price card is unknown"
         rows.append({"Tokens of": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
     number = st.column_config.NumberColumn
     if costs.missing:

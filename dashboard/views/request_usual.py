@@ -8,11 +8,11 @@ from dashboard.panels import note
 from dashboard.states import escaped
 from dashboard.visit import Visit
 
-_FEW: Final = 5  # of fewer requests nothing is called usual
+_FEW: Final = 5  # minimum number of requests for a comparison
 
 
 def draw_usual(visit: Visit, request: SingleRequest) -> None:
-    """Say how its time to the first token compares with others of its tenant at the same target."""
+    """Draw how the request's TTFT compares with others of its tenant at the same target."""
     model, replica = request.labels["model"], request.labels["replica"]
     if request.ttft_ns is None or not replica:
         return

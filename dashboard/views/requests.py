@@ -1,4 +1,4 @@
-"""The requests page: every single request, filtered, searched and sorted; one of them opens to its whole story."""
+"""The requests page: search, filter and sort single requests, and open one to see its details."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ _SORT_NAMES: Final[dict[str, str]] = {
     "cost": "Most expensive",
     "tokens": "Most tokens",
 }
-# Views that are worth a name for everybody: what they put into the address. Others are kept by whoever wants them.
+# Predefined views for everyone, by name: their URL parameters. Viewers can save others.
 _VIEWS: Final[dict[str, dict[str, str | None]]] = {
     "All": {"q": None, "outcome": None, "sort": None},
     "Failed": {"q": None, "outcome": "error", "sort": None},
@@ -65,7 +65,7 @@ _SEARCH_HELP: Final = (
 
 
 def draw(visit: Visit) -> None:
-    """Draw the one request that the address names, else the list."""
+    """Draw the request that the URL names, else the list."""
     named = address.get("request")
     if named is not None:
         draw_request(visit, named)
@@ -117,7 +117,7 @@ def _asked(visit: Visit) -> RequestQuestion:
             )
         draw_saved_views(visit)
     scope = visit.scope
-    if scope.grain != "minute":  # the same question for as long as the minute lasts, so that it need not be asked again
+    if scope.grain != "minute":  # the same query during a minute, so that its result is cached
         end = scope.end.replace(second=0, microsecond=0) + timedelta(minutes=1)
         scope = replace(scope, start=scope.start.replace(second=0, microsecond=0), end=end)
     return RequestQuestion.of(scope, read_search(typed), read_outcome(outcome), cast(Sort, sort), _page())
@@ -191,14 +191,14 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
 
 
 def _open_row(key: str, ids: Sequence[str]) -> None:
-    """Open the chosen line by the ids as they were drawn: the list that is read after a click may be another."""
+    """Open the selected row; `ids` are the rows as drawn, because the list may have changed since."""
     rows = st.session_state[key].selection.rows
     if rows and rows[0] < len(ids):
         address.change({"request": ids[rows[0]]})
 
 
 def list_frame(visit: Visit, answer: FoundPage) -> Table:
-    """Return a row per request, times in milliseconds and in the viewer's zone; unknown values are missing."""
+    """Return a row per request: start in the viewer's time zone, durations in milliseconds; `None` if unknown."""
     zone = visit.formats.zone
     return Table(
         [

@@ -1,4 +1,4 @@
-"""The routing page: who answered, what was tried beside, what caches had, and what the router's choices were worth."""
+"""The routing page: requests by target, additional attempts, prefix cache hits, and quality of routing decisions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -50,12 +50,12 @@ _ABOUT = "Traffic, failures and additional attempts by target, and the quality o
 
 
 def draw(visit: Visit) -> None:
-    """Draw the page."""
+    """Draw key figures, targets, attempts, circuits, routes, rollouts and routing decisions."""
     board = _board(visit)
     if isinstance(board, Pending):
         note("Attempts and routing decisions are loading.")
         return
-    # Targets are the platform's: who sees one tenant sees its requests, and not how the machines are.
+    # Targets belong to the platform: viewers of one tenant see its requests, but not the state of targets.
     state = read_gateway_state() if visit.viewer.tenant is None else None
     _figures(visit, board, state)
     if board.is_empty:
@@ -75,7 +75,7 @@ def draw(visit: Visit) -> None:
 
 
 def _board(visit: Visit) -> RoutingBoard | Pending:
-    """Read what the page says. It is counted from single requests: of more than a day, in the background."""
+    """Read the page's data from single requests; in the background for more than a day."""
     return visit.read_counted(routing_board, keep_seconds=_KEPT_SECONDS)
 
 
@@ -104,9 +104,8 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
         Figure(
             "Failed attempts",
             formats.count(board.failed_tries),
-            f"{formats.money(lost_usd(board.tries))} without an answer",
-            "Attempts that a target failed, whether or not another attempt answered; and what they cost, as far as "
-            "targets reported it.",
+            f"cost {formats.money(lost_usd(board.tries))}",
+            "Failed attempts, even if another attempt answered, and their cost as far as targets reported it.",
         ),
         Figure(
             "Prefix hits",
@@ -157,7 +156,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             failed_tries(board, zone),
             key="routing_failed_tries",
             unit="attempts by target",
-            help="Attempts that a target failed.",
+            help="Failed attempts, even if another attempt answered.",
             data=lambda: failed_tries_frame(board),
         )
     with middle:
@@ -280,7 +279,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
 
 
 def _choose_row(ids: Sequence[str]) -> None:
-    """Keep the request of the chosen line, by the lines as they were drawn: they move while the range does."""
+    """Store the request of the selected row; `ids` are the rows as drawn, because a relative range moves them."""
     rows = st.session_state[_DECISIONS].selection.rows
     st.session_state[_CHOSEN] = ids[rows[0]] if rows and rows[0] < len(ids) else None
 

@@ -17,16 +17,16 @@ from dashboard.theme import GROUP_COLORS, REST_COLOR, STATUS
 
 _NONE: Final = "(no target)"
 _FEW_TRIES: Final = 5
-_ROOM_FOR_WORDS: Final = 1.7  # behind the longest bar
+_ROOM_FOR_WORDS: Final = 1.7  # space for the label after the longest bar
 
 
 def target_name(pool: str, target: str) -> str:
-    """Name a target as the gateway does; what found none has a name of its own."""
+    """Return a target's name, "pool/target"; requests that reached no target have a name of their own."""
     return f"{pool}/{target}" if target else f"{pool}/{_NONE}" if pool else _NONE
 
 
 def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
-    """Draw failed tries over time as stacked bars, one colour a target."""
+    """Return stacked bars of failed attempts over time, one colour per target."""
     found = {target_name(*where): steps for where, steps in failed_by_step(board.tries).items()}
     colors = charts.assign_colors(sorted(found))
     figure = Plot()
@@ -35,7 +35,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
             name=name,
             x=[step.astimezone(zone) for step in steps],
             y=list(steps.values()),
-            width=board.scope.step_seconds * 850,  # milliseconds, and a gap
+            width=board.scope.step_seconds * 850,  # bar width in milliseconds, with a gap
             offset=0,
             hovertemplate="%{y:,}",
             marker={"color": colors[name]},
@@ -43,7 +43,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
     figure.update_layout(barmode="stack")
     figure = _over(board, charts.style(figure), zone)
     together = sum((Counter(steps) for steps in found.values()), Counter())
-    # Of a few, between whole numbers there would be ticks that read as one of these.
+    # For small counts Plotly would add fractional ticks.
     ticks = {"dtick": 1} if max(together.values(), default=0) < _FEW_TRIES else {"nticks": 4}
     figure.update_yaxes(tickformat=",d", **ticks)
     if not found:
@@ -52,7 +52,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
 
 
 def failed_tries_frame(board: RoutingBoard) -> Table:
-    """Return the chart's numbers: step (UTC), target, tries."""
+    """Return the chart's data: step (UTC), target, attempts."""
     return Table(
         [
             (step, target_name(*where), count)
@@ -64,7 +64,7 @@ def failed_tries_frame(board: RoutingBoard) -> Table:
 
 
 def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> Plot:
-    """Draw the share of prompt tokens that caches had, one line a pool."""
+    """Return lines of the share of prompt tokens found in prefix caches, one per pool."""
     pools = sorted({one.pool for one in board.hits})
     colors = charts.assign_colors(pools)
     figure = Plot()
@@ -84,7 +84,7 @@ def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> Plot:
 
 
 def hits_frame(board: RoutingBoard) -> Table:
-    """Return the chart's numbers: step (UTC), pool, requests, input and cached tokens."""
+    """Return the chart's data: step (UTC), pool, requests, input tokens, cached tokens."""
     return Table(
         [(one.step, one.pool, one.requests, one.input_tokens, one.cached_tokens) for one in board.hits],
         columns=["step", "pool", "requests", "input_tokens", "cached_tokens"],
@@ -92,7 +92,7 @@ def hits_frame(board: RoutingBoard) -> Table:
 
 
 def reasons(counts: Mapping[str, int]) -> Plot:
-    """Draw further tries by reason, as lying bars."""
+    """Return horizontal bars of additional attempts by reason."""
     figure = Plot()
     names = list(counts)[::-1]
     figure.add_bar(
@@ -111,7 +111,7 @@ def reasons(counts: Mapping[str, int]) -> Plot:
 
 
 def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: ZoneInfo) -> Plot:
-    """Draw when targets' circuits were open, one row per target. An open circuit ends with the range."""
+    """Return a timeline of open circuits, one row per target. Circuits still open end with the range."""
     figure = Plot()
     spans = _spans(state, end)
     shown = [(name, max(begun, start), min(ended, end), why) for name, begun, ended, why in spans if ended > start]
@@ -137,7 +137,7 @@ def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: Z
 
 
 def prediction_bars(decision: Decision) -> Plot:
-    """Draw what was predicted for each target, the chosen one in full colour, and the time that came as a line."""
+    """Return bars of each target's predicted TTFT, the chosen one in full colour, with a line at the actual TTFT."""
     names = list(decision.predicted_ms)[::-1]
     figure = Plot()
     figure.add_bar(
@@ -168,7 +168,7 @@ def _predicted(decision: Decision, name: str) -> str:
 
 
 def _spans(state: GatewayState, end: datetime) -> list[tuple[str, datetime, datetime, str]]:
-    """Pair each opening of a circuit with its closing."""
+    """Return the periods of open circuits: target, start, end, reason."""
     begun: dict[str, tuple[datetime, str]] = {}
     spans = []
     for change in state.changes:
@@ -203,7 +203,7 @@ def _lying(figure: Plot, longest: float, room: float = _ROOM_FOR_WORDS) -> Plot:
 
 
 def _say(figure: Plot, sentence: str) -> None:
-    """Write a sentence where there is nothing to draw."""
+    """Add a sentence to a chart without data."""
     figure.add_annotation(
         text=sentence, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"color": REST_COLOR}
     )

@@ -1,4 +1,4 @@
-"""Rollouts on the routing page: which candidate takes which share of a route and why, and results of both arms."""
+"""Rollouts on the routing page: each candidate's share of a route, and the results of both arms."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -20,7 +20,7 @@ from dashboard.views.admin_parts import moment
 from dashboard.visit import Visit
 
 _TABLE: Final = "routing_rollouts"
-_CHOSEN: Final = "rollout"  # in the address
+_CHOSEN: Final = "rollout"  # URL parameter
 _KEPT_SECONDS: Final = 120.0
 _STATES: Final = {
     "running": "▶ running",
@@ -78,7 +78,7 @@ _HELP: Final = (
 
 
 def draw_rollouts(visit: Visit) -> None:
-    """Draw all rollouts, the platform's own matter, and one of them from near where it is chosen.
+    """Draw all rollouts (for viewers of the whole platform), and details of the selected one.
 
     Raises PermissionDenied if the role may not read them.
     """
@@ -92,7 +92,7 @@ def draw_rollouts(visit: Visit) -> None:
     place = ids.index(chosen) if chosen in ids else None
     held, wanted = st.session_state.get(_TABLE), [] if place is None else [place]
     if ([] if held is None else list(held["selection"]["rows"])) != wanted:
-        st.session_state[_TABLE] = {"selection": {"rows": wanted}}  # as the address says
+        st.session_state[_TABLE] = {"selection": {"rows": wanted}}  # the selection in the URL
     show_table(
         "Rollouts",
         Table([_row(visit, row) for row in rows], columns=list(_COLUMNS)),
@@ -126,13 +126,13 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _choose(ids: Sequence[str]) -> None:
-    """Write the id of the selected row into the address, by the rows as drawn."""
+    """Write the id of the selected row to the URL; `ids` are the rows as drawn."""
     places = st.session_state[_TABLE].selection.rows
     address.change({_CHOSEN: ids[places[0]] if places and places[0] < len(ids) else None})
 
 
 def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
-    """Draw what gateways see now, by which they judge."""
+    """Draw the current figures of both arms, which gateways check against the guards."""
     found = visit.control.get(f"/v1/rollouts/{path_segment(str(rollout['id']))}/standing")
     guards = rollout.get("rules", {}).get("guards", {})
     window = f"of the last {guards['window_seconds'] / 60:g} min" if "window_seconds" in guards else "of its window"
@@ -169,9 +169,9 @@ def _arm(arm: str, model: str, seen: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _report(visit: Visit, rollout: str) -> None:
-    """Draw what requests of the range say of both arms, with intervals, and of shadows and their originals."""
+    """Draw the comparison of both arms, and of shadow copies with their originals, over the range, with intervals."""
     start, end = (each.replace(second=0, microsecond=0) for each in (visit.scope.start, visit.scope.end))
-    end += timedelta(minutes=1)  # one answer for as long as the minute lasts
+    end += timedelta(minutes=1)  # one cached result per minute
     found = visit.read_beside(compared_arms, rollout, start, end, keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
         with panel(f"{rollout}: results of both arms"):
@@ -243,7 +243,7 @@ def _line(line: ReportLine) -> dict[str, object]:
 
 
 def _written(value: float | None, *, is_share: bool) -> str | None:
-    """Write a figure to four digits; a share in percent. `None`, and an end that nothing tells, is not known."""
+    """Format a figure with four significant digits, a share in percent; `None` for `None` and infinity."""
     if value is None or value in (float("inf"), float("-inf")):
         return None
     digits = format(Decimal(f"{100 * value if is_share else value:.4g}"), "f")  # never 1e-05

@@ -78,7 +78,7 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
 
 
 def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone: ZoneInfo) -> Table:
-    """Return a row for each target. What only a gateway tells is left out if nobody asked it."""
+    """Return a row per target; without the columns of the gateway's current state if `state` is `None`."""
     rows = []
     for line in lines:
         name = f"{line.pool}/{line.target}"
@@ -105,11 +105,11 @@ def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone:
     frame = Table(rows)
     optional = [name for name in ("In flight", "Wait", "Cache known") if name in frame.columns]
     unknown = (name for name in optional if all(value is None for value in frame[name]))
-    return frame.without(*unknown)  # worth a column where known
+    return frame.without(*unknown)  # a column only if known
 
 
 def shares_frame(shares: Iterable[EntryShare]) -> Table:
-    """Return a row for each entry of each route."""
+    """Return a row per entry of each route."""
     return Table(
         [
             {
@@ -129,7 +129,7 @@ def shares_frame(shares: Iterable[EntryShare]) -> Table:
 
 
 def regret_frame(found: Iterable[PolicyRegret]) -> Table:
-    """Return a row for each pool and policy."""
+    """Return a row per pool and policy."""
     return Table(
         [
             {
@@ -148,7 +148,7 @@ def regret_frame(found: Iterable[PolicyRegret]) -> Table:
 
 
 def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
-    """Return a row for each choice, times in a zone."""
+    """Return a row per routing decision, with times in `zone`."""
     return Table(
         [
             {
@@ -169,7 +169,7 @@ def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
 
 
 def changes_frame(state: GatewayState, zone: ZoneInfo) -> Table:
-    """Return a row for each change of a breaker, the latest first."""
+    """Return a row per circuit breaker change, latest first."""
     return Table(
         [
             {
@@ -190,14 +190,16 @@ def _state(name: str, target: str, state: GatewayState, zone: ZoneInfo) -> str |
 
 
 def circuit_words(name: str, state: GatewayState, zone: ZoneInfo) -> str:
-    """Return since when and why a target's or provider's circuit is open; empty if it is closed."""
+    """Return since when and why a target's or provider's circuit is open; "" if it is closed."""
     away = state.away.get(name)
     if away is None:
         return ""
     if away.state == "resting":
         return f"paused for {away.seconds:.0f} s: it sent Retry-After"
     opened = None
-    for change in state.changes:  # the oldest first: probes that fail open it again, which is no new opening
+    for (
+        change
+    ) in state.changes:  # oldest first: a failed probe opens the circuit again, which does not count as a new opening
         if change.target == name:
             opened = (opened or change) if change.is_left_alone else None
     since = "" if opened is None else f" since {opened.at.astimezone(zone):%H:%M:%S}"

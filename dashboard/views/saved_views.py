@@ -1,6 +1,6 @@
-"""Saved views: addresses of a page under names, kept by the control plane for each viewer, some shared by colleagues.
+"""Saved views: named sets of a page's URL parameters, stored by the control plane per viewer; some are shared.
 
-Nothing is asked of the control plane before the menu is opened.
+The control plane is queried only when the menu is opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _NAME_LENGTH = 80
 
 
 def draw_saved_views(visit: Visit) -> None:
-    """Draw the menu of the page's views: open one, keep what stands in the address, rename, share, delete."""
+    """Draw the menu of the page's saved views: open one, save the current URL, rename, share, delete."""
     page = visit.page.path
     menu = st.popover(
         "Saved",
@@ -67,12 +67,12 @@ def _list(visit: Visit, page: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def opening(page: str, parameters: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what the address has to become: what the view keeps, and nothing else of what a view may keep."""
+    """Return the URL parameters that open a view; parameters that the view does not contain are `None` (removed)."""
     return {**{name: parameters.get(name) for name in VIEW_PARAMETERS[page]}, "p": None, "request": None}
 
 
 def present(page: str) -> dict[str, str]:
-    """Return what a view of the address as it stands would keep."""
+    """Return the current URL parameters that a saved view contains."""
     return {name: value for name in sorted(VIEW_PARAMETERS[page]) if (value := address.get(name)) is not None}
 
 
@@ -107,7 +107,7 @@ def _share_words(visit: Visit) -> str:
 
 
 def _change(visit: Visit, page: str, row: Mapping[str, Any]) -> None:
-    """Ask what is to become of a view of one's own."""
+    """Open the dialog to rename, replace, share or delete one of the viewer's own views."""
 
     @st.dialog("Change this view")
     def asked() -> None:

@@ -25,7 +25,7 @@ def may_create(visit: Visit) -> bool:
 
 
 def draw_slo_form(visit: Visit, *, is_open: bool = False) -> None:
-    """Draw the form."""
+    """Draw the form; `is_open` expands it."""
     with (
         st.expander("New SLO", icon=":material/add:", expanded=is_open),
         st.form("new_slo", border=False, enter_to_submit=False),

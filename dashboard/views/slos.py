@@ -21,7 +21,8 @@ from dashboard.visit import Visit
 
 _KEPT_SECONDS: Final = 15
 _STATUS: Final = {"kept": "✓ met", "burning": "▲ burning", "broken": "✗ missed", "no_requests": "no requests"}
-_LOWEST_PERCENT: Final = -100.0  # of the chart of a budget: a budget overspent a hundred times would hide the rest
+# Lower end of the chart's axis in percent: a budget overspent a hundred times would hide the rest
+_LOWEST_PERCENT: Final = -100.0
 _MAX_BARS: Final = 200.0
 BURN_HELP: Final = (
     "How many times faster than allowed the error budget was used up: 1 uses it up exactly at the window's end. "
@@ -165,7 +166,7 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
 
 
 def slo_text(objective: Objective) -> str:
-    """Return what an objective promises of a request."""
+    """Return an objective's condition for a good request, such as "first token in 500 ms"."""
     times = {"ttft": "first token", "inter_token": "token", "end_to_end": "answer"}
     limits = [f"{times[name]} in {format(value, 'f')} ms" for name, value in objective.thresholds_ms.items()]
     if objective.indicator == "availability":
@@ -174,7 +175,7 @@ def slo_text(objective: Objective) -> str:
 
 
 def about_text(objective: Objective) -> str:
-    """Return which requests an objective is about."""
+    """Return which requests an objective covers, such as "tenant acme, model small"."""
     named = (
         ("tenant", objective.tenant),
         ("model", objective.model),

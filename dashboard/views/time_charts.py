@@ -25,7 +25,7 @@ _LEGEND_PIXELS: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One named line: a value per step, `None` if there is none, and how each is said when pointed at."""
+    """One named line: a value per step (`None` if unknown), and a tooltip per value."""
 
     name: str
     values: Sequence[float | None]
@@ -41,7 +41,7 @@ def lines(
     suffix: str = "",
     height: int = charts.CHART_HEIGHT,
 ) -> Plot:
-    """Draw lines. What is not known breaks a line; a value alone among unknown ones is a point."""
+    """Return a line chart. An unknown value breaks its line; a single known value is a point."""
     figure = Plot()
     for line in drawn:
         figure.add_scatter(
@@ -60,7 +60,7 @@ def lines(
 def areas(
     steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInfo, *, suffix: str = "", height: int = 260
 ) -> Plot:
-    """Draw areas that stand on each other, the first at the bottom."""
+    """Return stacked areas, the first at the bottom."""
     figure = Plot()
     for line in drawn:
         figure.add_scatter(
@@ -78,7 +78,7 @@ def areas(
 
 
 def stacked_bars(steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInfo, *, suffix: str = "") -> Plot:
-    """Draw bars that stand on each other, the first at the bottom."""
+    """Return stacked bars, the first at the bottom."""
     figure = Plot()
     for line in drawn:
         figure.add_bar(
@@ -125,7 +125,7 @@ def _local(steps: Sequence[datetime], zone: ZoneInfo) -> list[datetime]:
 
 
 def _is_broken(values: Sequence[float | None]) -> bool:
-    """Return whether some value stands alone between unknown ones: a line alone would not show it."""
+    """Return whether a known value stands between unknown ones, which a line alone would not show."""
     known = [value is not None for value in values]
     return any(
         is_known and not (place and known[place - 1]) and not (place + 1 < len(known) and known[place + 1])

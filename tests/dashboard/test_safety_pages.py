@@ -124,7 +124,7 @@ def test_a_stage_on_both_sides_is_told_on_both_and_what_stages_found_is_counted(
     policies, found = (each.value for each in app.dataframe)
     assert policies["Before the model"][0] == "pii: redact › markers: flag"
     assert policies["After the model"][0] == "markers: flag"
-    assert found["Action"].tolist() == ["redacted", "dry: would have blocked"]
+    assert found["Action"].tolist() == ["redacted", "dry run: would have blocked"]
     assert (found["Share of requests"][0], found["Kinds"][0]) == (15.0, "card 30, email 10")
 
 

@@ -241,7 +241,7 @@ def test_one_request_shows_its_time_its_money_and_its_slowest_token(fill: Fill) 
     found = metrics(app)
     assert (found["Duration"], found["First token"], found["Cost"]) == ("100 ms", "40 ms", "$0.00027")
     said = words(app)
-    assert "Token 1 was waited for longest, 40 ms: 70.0 % of it own compute" in said
+    assert "Token 1 was the slowest, 40 ms: 70.0 % of it own compute" in said
     assert "Its alternatives were not recorded" in said
     facts = next(each.value for each in app.dataframe if "Fact" in each.value)
     assert "llama" in facts["Value"].tolist()
@@ -261,7 +261,7 @@ def test_a_lead_learns_why_their_request_was_slow_and_of_nobody_else(fill: Fill)
     fill([one, other], [idle, shared, second])
     app = opened("requests", {"request": str(UUID(bytes=one.request_id))}, ("acme", "red"))
     said = words(app)
-    assert "Token 1 was waited for longest, 40 ms: 50.0 % of it co-tenant prefill" in said
+    assert "Token 1 was the slowest, 40 ms: 50.0 % of it co-tenant prefill" in said
     assert "It shared steps with up to 1 other request, up to 1 of them their prompts." in said
     assert words(opened("requests", {"request": str(UUID(bytes=one.request_id))})) == said  # as the platform's owner
     everything = said + "".join(str(each.value) for each in [*app.dataframe, *app.metric])
