@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
@@ -144,10 +145,13 @@ def _serve(module: str, channel: socket.socket) -> dict[str, Any]:
         reading, writing = os.pipe()
         between = os.fork()
         if between == 0:
+            parent = os.getpid()
             process = os.fork()
             if process:
                 os.write(writing, str(process).encode())
                 os._exit(0)
+            while os.getppid() == parent:  # until the test run has adopted it, and is what `getppid` returns
+                time.sleep(0.001)
             for number, descriptor in enumerate(descriptors, 1):
                 os.dup2(descriptor, number)
             for descriptor in (*descriptors, reading, writing):

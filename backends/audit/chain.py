@@ -1,7 +1,7 @@
-"""Writes one chain: appended by one process, one `write()` per entry, into files that only grow.
+"""Writes one audit chain: append-only files, written by one process with one `write()` per entry.
 
-A process never changes what it finds when it opens the chain: a torn end stays, and the first entry of the next segment
-names it, as it names missing entries that the last checkpoint covered.
+Opening a chain changes nothing in it: an incomplete last entry stays. The first entry of the next segment records it,
+and how many entries are missing that the last checkpoint covered.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class AuditChain:
         self._bounds = bounds or ChainBounds()
         self._now_ns = now_ns
         self._broken_at_ns: int | None = None
-        self._is_gone = False  # somebody removed the segment: what is written there now, nobody will find
+        self._is_gone = False  # the segment's file was removed: further writes would be lost
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _hold(directory)
@@ -84,28 +84,28 @@ class AuditChain:
 
     @property
     def chain(self) -> str:
-        """The chain's name, which its first entry gave it."""
+        """Return the chain's name, from its first entry."""
         return self._chain
 
     @property
     def seq(self) -> int:
-        """The number of the last entry."""
+        """Return the number of the last entry."""
         return self._seq
 
     @property
     def segment(self) -> str:
-        """The name of the segment that is written now; those before are finished."""
+        """Return the name of the current segment; earlier ones are finished."""
         return self._segment
 
     @property
     def is_broken(self) -> bool:
-        """Return whether the disk refused the last write, and no other try is due yet."""
+        """Return whether the last write failed and no retry is due yet."""
         if self._is_gone:
             return True
         return self._broken_at_ns is not None and self._now_ns() - self._broken_at_ns < _RETRY_SECONDS * 1e9
 
     def append(self, kind: str, facts: Facts) -> bool:
-        """Write one entry; it survives the process's death. Gives False, and counts, if it cannot be written."""
+        """Write one entry to the operating system. Return False, and count it as missed, if that fails."""
         return self.append_each(kind, (facts,)) == 1
 
     def append_each(self, kind: str, each: Sequence[Facts]) -> int:
@@ -146,7 +146,7 @@ class AuditChain:
             self.rotate()
 
     def checkpoint(self) -> bool:
-        """Sign everything up to here, and store a copy of the signature beside it. Return False if that failed."""
+        """Write a signature over all entries so far, and a copy of it to the head file. Return False if that failed."""
         at_ns = self._now_ns()
         seq = self._seq + 1
         signature = self._signer.sign(signed_text(self._chain, seq, self._prev, at_ns))
@@ -162,7 +162,7 @@ class AuditChain:
         return True
 
     def rotate(self) -> None:
-        """Finish the segment with a checkpoint and go on in a new one."""
+        """Finish the segment with a checkpoint, and continue in a new one."""
         if (self._unsigned and not self.checkpoint()) or not self._has_content:
             return
         try:
@@ -175,15 +175,15 @@ class AuditChain:
         self._enter(*following)
 
     def sync(self) -> None:
-        """Wait until finished segments are on the disk itself. Blocks; may be called from a thread."""
+        """Flush finished segments to the disk. Blocks; may be called from a thread."""
         while self._unsynced:
             descriptor = self._unsynced.pop()
-            with contextlib.suppress(OSError):  # what is not on disk is found missing when the chain is verified
+            with contextlib.suppress(OSError):  # verification finds lost entries
                 os.fsync(descriptor)
             os.close(descriptor)
 
     def close(self) -> None:
-        """Sign what is there and close the directory."""
+        """Write a last checkpoint if entries are unsigned, and release the directory."""
         if self._unsigned:
             self.checkpoint()
         self._unsynced.append(self._descriptor)
@@ -207,7 +207,7 @@ class AuditChain:
             raise OSError(0, "its first entry cannot be written")
 
     def _open(self) -> bool:
-        """Write the opening entry of a segment behind a torn end; nothing else is written before it."""
+        """Write a segment's opening entry, after an incomplete one; nothing else is written before it."""
         opening = self._opening
         if opening is None:
             return True
@@ -215,7 +215,7 @@ class AuditChain:
         if self._put(KIND_OPENED, opening):
             self._unsigned += 1
             return True
-        if self._opening is None:  # else it is torn itself, and the next one names it as well
+        if self._opening is None:  # else the opening is incomplete itself, and the next one records it too
             self._opening = opening
         return False
 
@@ -264,7 +264,7 @@ class AuditChain:
         return done
 
     def _leave_torn(self, torn: bytes, facts: Facts) -> None:
-        """Continue in a new segment behind a partial entry, which is named there as after a crash."""
+        """Continue in a new segment after an incomplete entry, which its opening records as after a crash."""
         left = self._segment
         following = self._open_segment(self._seq + 1)
         os.close(self._descriptor)

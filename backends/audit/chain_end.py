@@ -1,4 +1,4 @@
-"""Finds the end of a chain without changing anything: the last complete entry, and what follows it."""
+"""Finds the end of a chain without changing it: the last complete entry, and incomplete ones after it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from contracts.recording.ids import uuid7
 
 @dataclass(frozen=True, slots=True)
 class ChainEnd:
-    """The last entry's number and hash, and what follows it that is not an entry. `lost_entries`: before `seq`."""
+    """Number and hash of the last complete entry, incomplete entries after it, and how many before it are missing."""
 
     chain: str
     seq: int
@@ -34,13 +34,13 @@ class ChainEnd:
 
 
 class StubLine(msgspec.Struct, frozen=True, gc=False):
-    """Stands for segments that were cut: where the rest continues, signed."""
+    """Signed replacement of removed segments: where the chain continues."""
 
     chain: str
     at_ns: int
-    first_seq: int  # of what is left
-    prev: str  # what the first entry left carries
-    segments: int  # cut so far
+    first_seq: int  # the first remaining entry
+    prev: str  # the previous hash in that entry
+    segments: int  # removed so far
     key: str
     signature: str
 
@@ -48,7 +48,7 @@ class StubLine(msgspec.Struct, frozen=True, gc=False):
 def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
     """Return the end of a directory's chain; for an empty one, the start of a new chain.
 
-    Raises ConfigurationError if the last segment cannot be interpreted: a person must examine it.
+    Raises ConfigurationError if the last segment cannot be parsed: an operator must examine it.
     """
     place = DirectoryPlace(directory)
     segments = place.segments()
@@ -62,7 +62,7 @@ def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
         return ChainEnd(chain, 0, beginning_of(chain), _torn_of(place, segments))
     torn = _torn_of(place, segments)
     if last is None or (head is not None and head[0].seq > last[0]):
-        assert head is not None  # else there is a last one
+        assert head is not None  # without a head there is a last entry
         lost = head[0].seq - (0 if last is None else last[0])
         return ChainEnd(head[0].chain, head[0].seq, head[1], torn, lost)
     return ChainEnd(_chain_of(place, segments, head), last[0], last[1], torn)
@@ -71,7 +71,7 @@ def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
 def require_key(directory: Path, secrets: SecretFiles) -> None:
     """Raise ConfigurationError if an existing chain was signed with a key that is missing here.
 
-    A chain continued with another key would not verify.
+    With another key, the chain would no longer verify.
     """
     place = DirectoryPlace(directory)
     if not place.segments() and place.read(HEAD) is None:
@@ -85,7 +85,7 @@ def require_key(directory: Path, secrets: SecretFiles) -> None:
 
 
 def stub_of(place: DirectoryPlace) -> StubLine | None:
-    """Return a directory's stub; `None` if nothing was cut. Raises ConfigurationError if it cannot be read."""
+    """Return a directory's stub; `None` if no segment was removed. Raises ConfigurationError if it cannot be read."""
     found = place.read(STUB)
     try:
         return None if found is None else msgspec.json.decode(found, type=StubLine)
@@ -102,7 +102,7 @@ def _head_of(place: DirectoryPlace) -> tuple[CheckpointLine, str] | None:
     try:
         return msgspec.json.decode(body_of(found), type=CheckpointLine), found[:HASH_DIGITS].decode()
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None  # whoever verifies is told; the chain goes on from what is there
+        return None  # verification reports it; the chain continues from its last entry
 
 
 def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | None:
@@ -130,7 +130,7 @@ def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | No
 
 
 def _torn_of(place: DirectoryPlace, segments: list[str]) -> tuple[TornEnd, ...]:
-    """Return what follows the last complete entry, in the last segments."""
+    """Return the incomplete entries after the last complete one, in the last segments."""
     found: list[TornEnd] = []
     for segment in reversed(segments):
         has_entry, last = False, b""

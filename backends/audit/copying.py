@@ -14,9 +14,9 @@ _CHECKPOINT: Final = f'"kind":"{KIND_CHECKPOINT}"'.encode()
 
 
 def copy_chains(root: Path, to: Path) -> list[str]:
-    """Copy every chain, each so that the copy verifies as the chain did; return their names. Raises OSError.
+    """Copy every chain so that the copy verifies if the original does; return their names. Raises OSError.
 
-    To be called before the control database is copied: no chain then vouches for more than the copy has.
+    Call it before the control database is copied: then no chain confirms entries that the database's copy lacks.
     """
     names = []
     for directory in chain_directories(root):
@@ -28,10 +28,10 @@ def copy_chains(root: Path, to: Path) -> list[str]:
 
 
 def restore_chains(backup: Path, root: Path, when: str) -> list[str]:
-    """Restore a backup's chains beside those that are written here, as NAME.restored-WHEN; return their new names.
+    """Restore a backup's chains beside the current ones, as NAME.restored-WHEN; return their new names.
 
-    Restored chains are not continued: a sink may have more of them than the backup, and would have two continuations.
-    Raises OSError.
+    Restored chains are never continued: a sink may have later entries of them, and a chain must not continue in two
+    ways. Raises OSError.
     """
     names = []
     for directory in chain_directories(backup):
@@ -51,11 +51,11 @@ def _copy_chain(place: DirectoryPlace, copy: Path) -> None:
         try:
             content = (place.directory / segment).read_bytes()
         except FileNotFoundError:
-            continue  # cut meanwhile: the stub, which is read last, says so
+            continue  # removed meanwhile; the stub, which is read last, records it
         write_whole(copy / segment, content)
         os.chmod(copy / segment, 0o400)
         last, end = segment, content
-    if last and is_written and not end.endswith(b"\n"):  # it is being written; a torn end of old stays
+    if last and is_written and not end.endswith(b"\n"):  # an entry is being written; an old incomplete entry is copied
         write_whole(copy / last, end[: end.rfind(b"\n") + 1])
         os.chmod(copy / last, 0o400)
     stub = place.read(STUB)
@@ -81,4 +81,4 @@ def _seq_of(line: bytes) -> int:
     try:
         return msgspec.json.decode(body_of(line), type=EntryHead).seq
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return 0  # whoever verifies the copy is told
+        return 0  # verification of the copy reports it

@@ -27,7 +27,7 @@ SEQ_AT: Final = _PREV_AT + HASH_DIGITS + len('","seq":')
 class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One request. Hashes are keyed (`KeyedHash`); `None` if there was nothing to hash, or only a part of it."""
 
-    at_ns: int  # Unix, when it came
+    at_ns: int  # Unix time of arrival
     request: str  # its id
     tenant: str
     status: int
@@ -35,21 +35,21 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     team: str = ""
     project: str = ""
     key: str = ""
-    user_hash: str = ""  # of the end user, as the application named one
+    user_hash: str = ""  # the end user's id in the request
     address: str = ""
     api: str = ""
-    asked_for: str = ""  # the name in the request
-    model: str = ""  # that served it
-    version: str = ""  # as the target named it
+    asked_for: str = ""  # model name in the request
+    model: str = ""  # model that answered
+    version: str = ""  # its version, as stated by the target
     provider: str = ""
     error: str = ""
     prompt_hash: str | None = None
     response_hash: str | None = None
-    is_whole: bool = True  # False: the answer broke off, and its hash is of what had been sent
+    is_whole: bool = True  # False: the answer was interrupted, and its hash covers the part that was sent
 
 
 class ControlFacts(msgspec.Struct, frozen=True, gc=False):
-    """Confirms an entry of the control database's audit log: its number in the chain there, and its hash."""
+    """Confirms an entry of the control database's audit log: its number and its hash there."""
 
     at_ns: int
     entry: int
@@ -57,7 +57,7 @@ class ControlFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TornEnd(msgspec.Struct, frozen=True, gc=False):
-    """The incomplete entry at a segment's end, which stays there."""
+    """An incomplete entry at the end of a segment, where it stays."""
 
     segment: str
     size: int  # bytes
@@ -65,29 +65,31 @@ class TornEnd(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, segment: str, torn: bytes) -> "TornEnd":
-        """Describe it."""
+        """Return the description of an incomplete entry."""
         return cls(segment, len(torn), _sha256(torn).hexdigest())
 
 
 class OpenedFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process has started to write, or continues in a new file. Faults it found are named and left unchanged."""
+    """A process has started to write the chain, or a new segment of it. Records the faults that it found, and left
+    unchanged.
+    """
 
     at_ns: int
     chain: str
     writer: str
     torn: tuple[TornEnd, ...] = ()
-    lost_entries: int = 0  # that the last checkpoint knew of, and that were not there
+    lost_entries: int = 0  # missing, though the last checkpoint covered them
 
 
 class GapFacts(msgspec.Struct, frozen=True, gc=False):
-    """Requests were served whose entries could not be written, as the disk refused."""
+    """Requests were served whose entries could not be written, because the disk failed."""
 
     at_ns: int
     missed: int
 
 
 class EndHere(msgspec.Struct, frozen=True, gc=False):
-    """A chain of which a sink has more ends here with its entry `last`; 0: nothing of it is here."""
+    """A chain whose local copy ends with entry `last`, though a sink has later ones; 0: no local copy."""
 
     chain: str
     last: int
@@ -101,18 +103,18 @@ class AcceptedFacts(msgspec.Struct, frozen=True, gc=False):
     at_ns: int
     actor: str
     reason: str
-    entry: int  # the last of the control database's that is as it was vouched for; 0: none
+    entry: int  # the control database's last entry that equals its confirmation; 0: none
     entry_hash: str
-    voided: int  # entries that were vouched for behind it
+    voided: int  # later entries that had been confirmed
     chains: tuple[EndHere, ...] = ()
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True, gc=False):
-    """A signature over everything up to here: `prev` covers all entries before."""
+    """A signature over all earlier entries, through the hash `prev`."""
 
     at_ns: int
     chain: str
-    key: str  # which signed
+    key: str  # id of the signing key
     signature: str  # Ed25519, hexadecimal
 
 
@@ -125,7 +127,7 @@ class EntryHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointLine(CheckpointFacts, frozen=True, gc=False, kw_only=True):
-    """A checkpoint as it is read from its line."""
+    """A checkpoint, parsed from its line."""
 
     prev: str
     seq: int
@@ -133,7 +135,7 @@ class CheckpointLine(CheckpointFacts, frozen=True, gc=False, kw_only=True):
 
 
 class OpenedLine(OpenedFacts, frozen=True, omit_defaults=True, kw_only=True):
-    """An opening as it is read from its line."""
+    """An opening, parsed from its line."""
 
     prev: str
     seq: int
@@ -141,7 +143,7 @@ class OpenedLine(OpenedFacts, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AcceptedLine(AcceptedFacts, frozen=True, gc=False, kw_only=True):
-    """An acceptance as it is read from its line."""
+    """An acceptance, parsed from its line."""
 
     prev: str
     seq: int
@@ -149,7 +151,7 @@ class AcceptedLine(AcceptedFacts, frozen=True, gc=False, kw_only=True):
 
 
 class ControlLine(ControlFacts, frozen=True, gc=False, kw_only=True):
-    """A witness of a control entry as it is read from its line."""
+    """A confirmation of an entry of the control database, parsed from its line."""
 
     prev: str
     seq: int
@@ -160,7 +162,9 @@ Facts = RequestFacts | ControlFacts | OpenedFacts | GapFacts | AcceptedFacts | C
 
 
 def beginning_of(chain: str) -> str:
-    """Return the hash that a chain's first entry carries: two chains share no entry."""
+    """Return the previous hash in a chain's first entry: derived from its name, so that no two chains share
+    an entry.
+    """
     return _sha256(b"tollkeeper audit chain\n" + chain.encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ _MOST: Final = 2**63
 
 
 class EntryHashes(MutableMapping[int, str]):
-    """Hexadecimal SHA-256 by entry number, ascending; 40 bytes each. Any other text is stored unchanged.
+    """Hexadecimal SHA-256 by entry number, ascending; 40 bytes each. Texts of another form are stored unchanged.
 
     Adding an entry at the end is fast; an insertion moves those after it.
     """
@@ -18,12 +18,12 @@ class EntryHashes(MutableMapping[int, str]):
     def __init__(self, pairs: Iterable[tuple[int, str]] = ()) -> None:
         self._numbers = array("q")
         self._digests = bytearray()
-        self._odd: dict[int, str] = {}  # what is no such hash
+        self._odd: dict[int, str] = {}  # texts of another form
         for number, digest in pairs:
             self[number] = digest
 
     def __setitem__(self, number: int, digest: str) -> None:
-        """Raise ValueError on a number that no entry has."""
+        """Set an entry's hash. Raises ValueError if the number is not positive."""
         if not 0 <= number < _MOST:
             raise ValueError(f"{number} is not an entry's number")
         packed = _packed(digest)
@@ -63,11 +63,11 @@ class EntryHashes(MutableMapping[int, str]):
             yield number, self._at(place)
 
     def upto(self, last: int) -> "EntryHashes":
-        """Release those to a number."""
+        """Return the hashes of entries up to and including `last`."""
         return EntryHashes(pair for pair in self.pairs() if pair[0] <= last)
 
     def cut(self, last: int) -> None:
-        """Forget what is behind a number."""
+        """Remove the hashes of entries after `last`."""
         place = bisect_right(self._numbers, last)
         del self._numbers[place:], self._digests[place * _BYTES :]
         self._odd = {number: digest for number, digest in self._odd.items() if number <= last}

@@ -1,4 +1,4 @@
-"""Entries of a time as JSON lines, each with its hash and whose chain it is of."""
+"""Exports entries of a period as JSON lines, each with its hash and the chain it is from."""
 
 import json
 from collections.abc import Iterator
@@ -19,24 +19,24 @@ class _Moment(msgspec.Struct, frozen=True, gc=False):
 def export_chain(place: ChainPlace, since_ns: int, until_ns: int) -> Iterator[bytes]:
     """Yield a chain's entries from a time (inclusive) to another (exclusive), unchanged, with `place` and `hash`.
 
-    These are the entries that `verify_chain` reads: no segment from before a cut, and no torn end.
+    These are the entries that `verify_chain` reads: without removed segments and incomplete entries.
     """
     name = json.dumps(place.name).encode()
     for segment in kept_segments(place):
         for line in place.lines(segment):
             body = body_of(line)
             if not line.endswith(b"\n"):
-                continue  # a torn end, which the next entry names
+                continue  # an incomplete entry, which the next one records
             try:
                 at_ns = msgspec.json.decode(body, type=_Moment).at_ns
             except msgspec.MsgspecError:
-                continue  # no entry; `tollkeeper audit verify` names it
+                continue  # not an entry; `tollkeeper audit verify` reports it
             if since_ns <= at_ns < until_ns:
                 yield b'{"place":%b,"hash":"%b",%b\n' % (name, line[:HASH_DIGITS], body[1:])
 
 
 def export_rows(rows: Iterator[AuditRow], since_ns: int, until_ns: int) -> Iterator[bytes]:
-    """Yield the control database's entries of a time, and all rows that cannot be read: these have no time."""
+    """Yield the control database's entries of a period, and all rows that cannot be parsed, as these have no time."""
     for row in rows:
         if row.unreadable:
             yield json.dumps({"place": CHAIN, "seq": row.id, "unreadable": row.unreadable}).encode() + b"\n"

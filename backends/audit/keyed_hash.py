@@ -18,11 +18,13 @@ class KeyedHash:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._begun: dict[str, hmac.HMAC] = {}  # by tenant: to copy one takes less than to take its key in again
+        self._begun: dict[str, hmac.HMAC] = {}  # by tenant: a copy is cheaper than processing the key again
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "KeyedHash":
-        """Accept the installation's key, created if there is none. Raises ConfigurationError."""
+        """Return the hash under the installation's key, which is created if it is missing. Raises
+        ConfigurationError.
+        """
         return cls(secrets.get_or_create(KEY_FILE).encode())
 
     def digest(self, tenant: str, what: bytes) -> str:

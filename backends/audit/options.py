@@ -11,7 +11,7 @@ ROOT: Final = "audit"  # in the data directory; each chain has a folder in it
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """The settings of the audit log. `sink`: s3://BUCKET/PREFIX or a directory; empty: none. `keep_days` 0: forever."""
+    """Settings of the audit log. `sink`: s3://BUCKET/PREFIX, a directory, or empty for none. `keep_days` 0: forever."""
 
     sink: str = ""
     sink_days: int = 400
@@ -19,7 +19,7 @@ class AuditOptions:
     keep_days: int = 0
 
     def open_sink(self) -> Sink | None:
-        """Return the sink; `None` if none is set. Blocks. Raises ConfigurationError, Unavailable."""
+        """Return the sink; `None` if none is configured. Blocks. Raises ConfigurationError, Unavailable."""
         return open_sink(self.sink, self.sink_days, self.s3_endpoint) if self.sink else None
 
 

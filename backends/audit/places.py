@@ -59,7 +59,7 @@ class DirectoryPlace:
     def is_written(self) -> bool:
         """Return whether a process is writing the chain now."""
         try:
-            descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # a copy may lie if nothing is written
+            descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # missing in a copy
         except FileNotFoundError:
             return False
         try:
@@ -110,9 +110,9 @@ def write_whole(path: Path, content: bytes) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)  # to its end, or it raises: a full disk takes a part without a word
+            file.write(content)  # raises if the disk is full; `os.write` may write a part only
         os.replace(draft, path)
     except OSError:
         with contextlib.suppress(OSError):
-            draft.unlink()  # it would keep the last room
+            draft.unlink()  # it would occupy the last free space
         raise

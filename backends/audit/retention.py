@@ -18,9 +18,9 @@ _VOUCHING: Final = tuple(f'"kind":"{kind}"'.encode() for kind in (KIND_CONTROL, 
 def cut_before(directory: Path, before_ns: int, signer: AuditSigner, now_ns: int) -> list[str]:
     """Remove the finished segments whose last entry is older than a time; return their names.
 
-    Each removed segment ends with a checkpoint; otherwise it and all that follow are kept. The last segment is always
-    kept, and so is the one that last confirms the control database's audit log, which would otherwise be unconfirmed.
-    Raises ConfigurationError if the chain does not verify: removed entries can never be examined again.
+    A segment without a checkpoint at its end is kept, with all that follow. So are the last segment, and the last one
+    with a confirmation of the control database's audit log. Raises ConfigurationError if the chain does not verify:
+    removed entries can never be examined again.
     """
     place = DirectoryPlace(directory)
     wanted = _old_segments(place, before_ns)
@@ -44,7 +44,7 @@ def cut_before(directory: Path, before_ns: int, signer: AuditSigner, now_ns: int
         signature="",
     )
     signed = msgspec.structs.replace(stub, signature=signer.sign(stub_text(stub)))
-    write_whole(directory / STUB, msgspec.json.encode(signed) + b"\n")  # first: a second try finds it and goes on
+    write_whole(directory / STUB, msgspec.json.encode(signed) + b"\n")  # first: a retry finds it and continues
     for segment in wanted:
         (directory / segment).unlink()
     return wanted
@@ -57,7 +57,7 @@ def _old_segments(place: DirectoryPlace, before_ns: int) -> list[str]:
         try:
             end = msgspec.json.decode(body_of(last), type=CheckpointLine)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            break  # no checkpoint at its end: what follows vouches for it, and needs it
+            break  # no checkpoint at its end: it is only covered by the next segment's
         if end.kind != KIND_CHECKPOINT or end.at_ns >= before_ns:
             break
         found.append(segment)
@@ -65,7 +65,9 @@ def _old_segments(place: DirectoryPlace, before_ns: int) -> list[str]:
 
 
 def _last_vouching(place: DirectoryPlace, old: list[str]) -> int | None:
-    """Return which of the old segments last confirms the control database; `None` if a later one does, or none."""
+    """Return the index of the last segment among `old` that confirms the control database; `None` if a later one does,
+    or none.
+    """
     behind = place.segments()[len(old) :] if old else []
     if any(_vouches(place, segment) for segment in behind):
         return None

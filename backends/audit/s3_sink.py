@@ -5,17 +5,19 @@ from typing import Any, Final
 
 from contracts.errors import ConfigurationError, Unavailable
 
-_MODE: Final = "COMPLIANCE"  # not even the account's root shortens it, unlike GOVERNANCE
+_MODE: Final = "COMPLIANCE"  # unlike GOVERNANCE, not even the account's root can shorten it
 
 
 class S3Sink:
-    """An S3-compatible bucket. Credentials are found as every AWS client finds them.
+    """An S3-compatible bucket with Object Lock; uses the standard AWS credentials.
 
-    A locked object can be hidden behind a later version or a delete marker; its first version is what is read.
+    A locked object can be hidden by a later version or a delete marker, so always its first version is read.
     """
 
     def __init__(self, address: str, keep_days: int, endpoint: str = "", client: Any = None) -> None:
-        """Accept s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or if the bucket has no Object Lock."""
+        """`address` is s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or if the bucket has no Object
+        Lock.
+        """
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._bucket, self._prefix = bucket, prefix.strip("/")
         self._keep = timedelta(days=keep_days)
@@ -33,7 +35,7 @@ class S3Sink:
         return sorted({key[start:] for key, _ in self._versions(self._key(folder, ""))})
 
     def put(self, folder: str, name: str, content: bytes) -> None:
-        """Keep a file, locked. Raises Unavailable."""
+        """Store a file under a lock of `keep_days`. Raises Unavailable."""
         if self._first_version(folder, name) is not None:
             return
         try:
@@ -42,11 +44,11 @@ class S3Sink:
                 Key=self._key(folder, name),
                 Body=content,
                 ContentType="application/jsonl",
-                ChecksumAlgorithm="SHA256",  # S3 asks for a checksum where it is to lock
+                ChecksumAlgorithm="SHA256",  # S3 requires a checksum for locked objects
                 ObjectLockMode=_MODE,
                 ObjectLockRetainUntilDate=datetime.now(UTC) + self._keep,
             )
-        except Exception as error:  # the client makes its exception classes as it runs
+        except Exception as error:  # boto3 creates its exception classes at run time
             raise self._away(error) from error
 
     def get(self, folder: str, name: str) -> bytes:

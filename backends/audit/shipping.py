@@ -1,4 +1,4 @@
-"""Finished segments go to the sink, and what is there is compared with what is here."""
+"""Copies finished segments to the sink, and compares the sink's copy with the local chain."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +10,7 @@ from backends.audit.verification import ChainReport, Fault, verify_chain
 
 
 def ship_finished(directory: Path, folder: str, sink: Sink) -> list[str]:
-    """Send the finished segments that are not in the sink yet; return their names. Blocks.
-
-    The last segment is still in use. Raises Unavailable or OSError, as the sink does.
-    """
+    """Copy the finished segments that the sink lacks; return their names. Blocks. Raises Unavailable or OSError."""
     place = DirectoryPlace(directory)
     known = set(sink.names(folder))
     sent = []
@@ -34,8 +31,8 @@ def verify_sink(
 ) -> ChainReport:
     """Verify a sink's copy of a chain, and compare it with the local chain if that is given.
 
-    `first_kept` is the first entry that should still be here: entries cut before it, as signed, are not missing; nor
-    are those after the entry with which the chain was `accepted` to end here, by chain.
+    Local entries may be missing before `first_kept` (removed and signed for), and after the entry with which the chain
+    was `accepted` to end (by chain).
     """
     place = SinkPlace(sink, folder)
     report = verify_chain(place, keys, is_part=True)

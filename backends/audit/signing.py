@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
-if TYPE_CHECKING:  # imported where it is used: a gateway that audits nothing is spared its 8 MB
+if TYPE_CHECKING:  # imported in functions: it takes 8 MB, which a gateway without an audit log saves
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 KEY_FILE: Final = "audit_signing_key"
-FORMER_KEYS_FILE: Final = "audit_former_keys"  # public keys as PEM, of signing keys that were lost and replaced
+FORMER_KEYS_FILE: Final = "audit_former_keys"  # PEM: public keys of lost, replaced signing keys
 _PEM_END: Final = "-----END PUBLIC KEY-----"
 _KEY_ID_DIGITS: Final = 16
 
@@ -27,7 +27,7 @@ class AuditSigner:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "AuditSigner":
-        """Accept the installation's key, created if there is none. Raises ConfigurationError."""
+        """Return a signer with the installation's key, which is created if it is missing. Raises ConfigurationError."""
         return cls(_private_key(secrets.get_or_create(KEY_FILE)))
 
     def sign(self, text: bytes) -> str:
@@ -36,7 +36,7 @@ class AuditSigner:
 
 
 class AuditPublicKey:
-    """Checks signatures. `id` names the key in what it signed."""
+    """Verifies signatures. `id` is stored with each signature."""
 
     def __init__(self, key: "Ed25519PublicKey") -> None:
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -64,7 +64,7 @@ class AuditPublicKey:
 
 
 class AuditKeys:
-    """The public keys that are trusted, by their id."""
+    """Trusted public keys by id."""
 
     def __init__(self, keys: Iterable[AuditPublicKey]) -> None:
         self._keys = {key.id: key for key in keys}
@@ -80,7 +80,9 @@ class AuditKeys:
 
 
 def own_keys(secrets: SecretFiles) -> AuditKeys:
-    """Trust the installation's own key and former ones. Raise ConfigurationError if it has none or cannot read one."""
+    """Return the installation's public key and former ones. Raises ConfigurationError if it has none or cannot read
+    one.
+    """
     found = secrets.get(KEY_FILE)
     if found is None:
         raise ConfigurationError(
@@ -95,7 +97,7 @@ def own_keys(secrets: SecretFiles) -> AuditKeys:
 
 
 def read_public_keys(paths: Iterable[Path]) -> AuditKeys:
-    """Trust the keys in PEM files. Raises ConfigurationError."""
+    """Return the keys in PEM files. Raises ConfigurationError."""
     keys = []
     for path in paths:
         try:

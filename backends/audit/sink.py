@@ -17,37 +17,37 @@ class Sink(Protocol):
     """Stores files that cannot be changed until their retention ends. Calls block."""
 
     def folders(self) -> list[str]:
-        """Return the folders there are: one for each chain."""
+        """Return the names of the folders: one for each chain."""
 
     def names(self, folder: str) -> list[str]:
-        """Return a folder's files, in their order."""
+        """Return the names of a folder's files, sorted."""
 
     def put(self, folder: str, name: str, content: bytes) -> None:
-        """Keep a file. One that is there already stays as it is."""
+        """Store a file; an existing one stays unchanged."""
 
     def get(self, folder: str, name: str) -> bytes:
-        """Return a file as it was first stored."""
+        """Return a file's content as it was first stored."""
 
 
 class DirectorySink:
-    """A directory: another machine's, mounted here, or one that a tool copies from. Files in it are never changed."""
+    """A directory, typically mounted from another machine or copied by a tool. Files in it are never changed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def folders(self) -> list[str]:
-        """Return the folders there are."""
+        """Return the names of the folders."""
         if not self.directory.is_dir():
             return []
         return sorted(path.name for path in self.directory.iterdir() if path.is_dir())
 
     def names(self, folder: str) -> list[str]:
-        """Return a folder's segments."""
+        """Return the names of a folder's segments, sorted."""
         place = self.directory / folder
         return sorted(filter(is_segment, os.listdir(place))) if place.is_dir() else []
 
     def put(self, folder: str, name: str, content: bytes) -> None:
-        """Store a file, read-only and atomically. Raises OSError."""
+        """Write a file, read-only and atomically. An existing one stays unchanged. Raises OSError."""
         place = self.directory / folder
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = place / f".{name}.{os.getpid()}"
@@ -59,12 +59,12 @@ class DirectorySink:
                 os.fsync(file.fileno())
             os.link(draft, place / name)
         except FileExistsError:
-            pass  # as it is
+            pass  # stays unchanged
         finally:
             os.unlink(draft)
 
     def get(self, folder: str, name: str) -> bytes:
-        """Return a file. Raises OSError."""
+        """Return a file's content. Raises OSError."""
         return (self.directory / folder / name).read_bytes()
 
 
@@ -85,7 +85,7 @@ class SinkPlace:
         yield from io.BytesIO(self._sink.get(self._folder, segment))
 
     def read(self, name: str) -> bytes | None:
-        """Return `None`: a sink has finished segments only."""
+        """Return `None`: a sink has no head and no stub."""
         return None
 
     def is_written(self) -> bool:
@@ -101,7 +101,7 @@ def folder_of(chain: str) -> str:
 def open_sink(address: str, keep_days: int, endpoint: str = "") -> Sink:
     """Return the sink at an address: s3://BUCKET/PREFIX, or a directory's path. Raises ConfigurationError."""
     if address.startswith("s3://"):
-        from backends.audit.s3_sink import S3Sink  # here: only who has a bucket needs its client
+        from backends.audit.s3_sink import S3Sink  # here: only a bucket needs its client
 
         return S3Sink(address, keep_days, endpoint)
     if "://" in address:

@@ -1,4 +1,4 @@
-"""Looks after a chain that a process writes: checkpoints by time, finished segments to the sink, old ones cut."""
+"""Maintains a chain while it is written: periodic checkpoints, copies of finished segments, removal of old ones."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ _DAY_NS: Final = 86_400 * 1_000_000_000
 
 
 class ChainTender:
-    """Runs beside the writer, on its event loop; blocking work is done in a thread."""
+    """Runs the periodic work on a chain in the writer's event loop; blocking parts run in a thread."""
 
     def __init__(
         self, chain: AuditChain, signer: AuditSigner, options: AuditOptions, now_ns: Callable[[], int] = time.time_ns
@@ -34,7 +34,7 @@ class ChainTender:
         self._sink: Sink | None = None
         self._kept_at_ns = 0
         self._last_segment = ""
-        self.fault = ""  # why segments do not reach the sink, or are not cut
+        self.fault = ""  # why segments are not copied or removed
 
     async def run(self) -> None:
         """Run the periodic work every second, until cancelled."""
@@ -53,7 +53,9 @@ class ChainTender:
         await asyncio.to_thread(self.keep)
 
     def keep(self) -> None:
-        """Send finished segments to the sink and cut old ones; what fails is logged and tried again. Blocks."""
+        """Copy finished segments to the sink and remove old ones. Blocks. Failures are logged, and retried at the next
+        call.
+        """
         try:
             self._keep(self._now_ns())
         except (TollkeeperError, OSError) as error:
@@ -69,7 +71,7 @@ class ChainTender:
         if self._options.sink:
             if self._sink is None:
                 self._sink = self._options.open_sink()
-            assert self._sink is not None  # as an address is set
+            assert self._sink is not None  # an address is configured
             ship_finished(self._chain.directory, folder_of(self._chain.chain), self._sink)
         if self._options.keep_days:
             before = now_ns - self._options.keep_days * _DAY_NS

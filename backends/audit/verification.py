@@ -1,8 +1,8 @@
 """Verifies a chain from its start and finds the first entry that was changed.
 
-It detects edits, deletions, insertions, duplicates and reorderings of entries and segments, and an end that was cut
-before the last checkpoint. It does not detect, without a sink: missing entries after the last checkpoint, and a chain
-that was cut together with its head.
+It detects edits, deletions, insertions, duplicates and reorderings of entries and segments, and entries that are
+missing up to the last checkpoint. Without a sink it does not detect that entries after the last checkpoint are missing,
+nor that the end was removed together with the head file.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(slots=True)
 class ChainReport:
-    """The result for one chain. `notes` are losses and torn entries that the writers themselves have recorded."""
+    """The result for one chain. `notes` are losses and incomplete entries that the writers themselves have recorded."""
 
     place: str
     chain: str = ""
@@ -66,8 +66,8 @@ class ChainReport:
     fault: Fault | None = None
     notes: list[str] = field(default_factory=list)
     witnessed: EntryHashes = field(default_factory=EntryHashes)  # hashes of the control database's entries
-    witnessed_at_ns: int = 0  # when the last of them was vouched for
-    accepted: list[AcceptedLine] = field(default_factory=list)  # backups put back, in their order
+    witnessed_at_ns: int = 0  # time of the last confirmation
+    accepted: list[AcceptedLine] = field(default_factory=list)  # restored backups, in order
 
 
 class ChainBroken(Exception):
@@ -95,9 +95,9 @@ class _Walk:
         self._seq = 0
         self._prev = b""
         self._chain = ""
-        self._cut_hash = b""  # of the last entry before what is left
-        self._torn: list[TornEnd] = []  # that no opening has named yet
-        self._signed: dict[int, bytes] = {}  # checkpoints' lines, by their hash, by number
+        self._cut_hash = b""  # of the last removed entry
+        self._torn: list[TornEnd] = []  # incomplete entries that no opening has recorded yet
+        self._signed: dict[int, bytes] = {}  # checkpoints' lines by entry number
 
     def report(self) -> ChainReport:
         found = self._report
@@ -170,7 +170,7 @@ class _Walk:
                 elif kind == _ACCEPTED:
                     self._see_acceptance(msgspec.json.decode(body_of(line), type=AcceptedLine))
             except (msgspec.MsgspecError, ValueError):
-                # Its hash is right: whoever wrote it knows the form of a line, and not of an entry.
+                # Its hash is right: the line is well-formed, but not an entry.
                 raise self._broken(
                     "the entry cannot be read: something else than Tollkeeper wrote it", segment, seq
                 ) from None
@@ -178,7 +178,9 @@ class _Walk:
         self._report.entries += count
 
     def _take_first(self, line: bytes, segment: str) -> bool:
-        """Remove and return the first entry of a chain, which names the chain; of a part, its first entry."""
+        """Start at a chain's first entry, or a part's, and return True; False if the line is not a valid
+        first entry.
+        """
         if self._prev or self._chain:
             return False
         opening = _opening(line)
@@ -234,7 +236,7 @@ class _Walk:
         is_written = self._place.is_written()
         if self._is_part:
             self._report.notes += [f"an entry is torn in {torn.segment}, its last here" for torn in self._torn]
-            return  # what follows is not here yet, and says so
+            return  # the opening that records them is in a later segment
         if self._torn and not is_written:
             raise self._broken("the last entry is torn", self._torn[0].segment, self._seq + 1)
         if head is None:
@@ -250,9 +252,10 @@ class _Walk:
         if checkpoint.seq > self._seq:
             raise self._broken(f"the end was cut: the last checkpoint is entry {checkpoint.seq}", entry=self._seq + 1)
         if checkpoint.seq == self._report.first - 1 and head[:HASH_DIGITS] == self._cut_hash:
-            return  # it is the last of what was cut, as signed
+            return  # the head is the last removed entry, as signed
         behind = sum(1 for signed in self._signed if signed > checkpoint.seq)
-        # One is behind where a process ended between writing the two; several while the chain grows under the walk.
+        # One checkpoint may be later than the head if a process ended between the two writes; several if the chain
+        # grew during verification.
         if self._signed.get(checkpoint.seq) != head or (behind > 1 and not is_written):
             raise self._broken("the head is not the last checkpoint of this chain", entry=checkpoint.seq)
 
@@ -275,11 +278,11 @@ def kept_segments(place: ChainPlace) -> list[str]:
     try:
         return _behind_cut(segments, _read_stub(place))
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return segments  # verification names the stub
+        return segments  # verification reports the stub
 
 
 def _behind_cut(segments: list[str], stub: StubLine | None) -> list[str]:
-    # Those before it are of a process that ended while it cut, and had no time to remove them; or were put there.
+    # Segments before the stub remain if a process ended before it had removed them, or were put there.
     return segments if stub is None else [name for name in segments if first_seq_of(name) >= stub.first_seq]
 
 

@@ -13,7 +13,7 @@ from backends.channels.http_post import HttpPost
 from backends.channels.words import affected_text, alerts_of
 
 _PATH = "/api/v2/alerts"
-# Alertmanager resolves what it does not hear of; the end is posted when it comes.
+# Alertmanager resolves alerts that are not repeated, unless they state their end; the real end is posted later.
 _ENDS_AFTER = timedelta(days=30)
 
 
@@ -30,7 +30,7 @@ class Alertmanager:
 
 
 def alerts_for(notice: Notice) -> list[dict[str, object]]:
-    """Write the alerts. A test is one that ends after five minutes."""
+    """Return the notice's alerts in Alertmanager's format. A test is an alert that ends after five minutes."""
     if notice.event == "test":
         labels = {"alertname": "tollkeeper_test", "severity": "info", "service": "tollkeeper"}
         ends = (notice.created_at + timedelta(minutes=5)).isoformat()
@@ -40,7 +40,9 @@ def alerts_for(notice: Notice) -> list[dict[str, object]]:
 
 
 def _alert(alert: Mapping[str, object], notice: Notice, severity: str) -> dict[str, object]:
-    """Write an alert of one severity: labels name an alert, so the one of the severity it has not, or had, ends."""
+    """Return an alert with one severity. Severity is a label, so the same alert with the other severity is stated as
+    ended.
+    """
     names = ("tenant", "team", "rule", "fingerprint", "owner")
     is_over = notice.event == "resolved" or alert.get("severity") != severity
     ends = notice.created_at if is_over else notice.created_at + _ENDS_AFTER

@@ -40,7 +40,7 @@ class Outcome:
 
 
 class Sender(Protocol):
-    """Makes one attempt, within a bound of time that it knows."""
+    """Sends notices of one kind, in one attempt with a time limit."""
 
     async def send(self, notice: Notice, address: str) -> Outcome:
         """Send a notice to an address of this sender's kind. Never raises."""
@@ -64,7 +64,7 @@ class ChannelSettings:
     """Settings of senders: bounds, the operator's exceptions, secrets."""
 
     timeout_seconds: float = 5.0
-    inward: tuple[IPv4Network | IPv6Network, ...] = ()  # networks that may be called though they are not public
+    inward: tuple[IPv4Network | IPv6Network, ...] = ()  # non-public networks that may be called
     webhook_secret: bytes = field(default=b"", repr=False)
     pagerduty_url: str = PAGERDUTY_URL
     mail: MailServer = MailServer()

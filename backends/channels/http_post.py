@@ -19,9 +19,9 @@ class HttpPost:
     def __init__(self, settings: ChannelSettings) -> None:
         self._settings = settings
         # trust_env: a proxy from the environment would see what tenants spend.
-        # Connecting has less time than all of it: a server that cannot be reached was certainly told nothing.
+        # Connecting has a shorter time limit: if that passes, the server has certainly not received the notice.
         timeout = httpx.Timeout(settings.timeout_seconds, connect=0.6 * settings.timeout_seconds)
-        # Nothing is kept open: connections are pooled by address, and two receivers of one address are not one server.
+        # No connection is kept open: pooling is by address, and two receivers at one address may be two servers.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.AsyncClient(
             verify=trusted_authorities(), follow_redirects=False, trust_env=False, timeout=timeout, limits=limits
@@ -31,7 +31,7 @@ class HttpPost:
         """Make one attempt within the time limit, including the name lookup. Never raises."""
         sent = False
         try:
-            async with asyncio.timeout(self._settings.timeout_seconds):  # over all of it: httpx's own is for each step
+            async with asyncio.timeout(self._settings.timeout_seconds):  # in total: httpx's limits are per step
                 request = await self._request(url, body, headers)
                 sent = True
                 reply = await self._client.send(request, stream=True)
@@ -54,7 +54,7 @@ class HttpPost:
         named = httpx.URL(url)
         port = named.port or _DEFAULT_PORTS.get(named.scheme, 443)
         address = await reachable_address(named.host, port, self._settings.inward)
-        # The address that was checked is the one that is called; the server's certificate is held against the name.
+        # Calls the address that was checked, and verifies the server's certificate against the name.
         return self._client.build_request(
             "POST",
             named.copy_with(host=address),

@@ -1,4 +1,4 @@
-"""Sends one question to an external server and reads its answer: bounded in time and size, without redirects and
+"""Posts one question to an external server and reads its answer: bounded in time and size, without redirects and
 internal addresses.
 """
 
@@ -19,15 +19,15 @@ _MOST_AT_ONCE: Final = 256
 class HttpQuestion:
     """Asks over HTTP. One client is used for all servers; call `close` at the end.
 
-    `setting` names what allows internal networks. No connection stays open between questions: connections are pooled by
-    address, and two servers at one address are not one server.
+    `setting` is the name of the setting that allows internal networks, for error messages. No connection is kept open:
+    pooling is by address, and two servers at one address may be different ones.
     """
 
     def __init__(self, inward: Sequence[Network], setting: str) -> None:
         self._inward = inward
         self._setting = setting
         limits = httpx.Limits(max_keepalive_connections=0)
-        # trust_env: a proxy from the environment would see what people say.
+        # trust_env: a proxy from the environment would see prompts.
         self._client = httpx.AsyncClient(
             verify=trusted_authorities(), follow_redirects=False, trust_env=False, limits=limits
         )
@@ -36,9 +36,10 @@ class HttpQuestion:
     async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int
     ) -> HttpAnswer:
-        """Post JSON and read the answer within the time, waiting for one's turn and looking the name up included.
+        """Post JSON and read the answer within the time limit, which includes queueing and the name lookup.
 
-        Never raises. Another status than 200, a redirect, an inward address and a longer answer are faults.
+        Never raises: a status other than 200, a redirect, an internal address or an oversized answer is returned as a
+        fault.
         """
         try:
             async with asyncio.timeout(timeout_seconds), self._room:
@@ -63,7 +64,7 @@ class HttpQuestion:
         named = httpx.URL(url)
         port = named.port or _DEFAULT_PORTS.get(named.scheme, 443)
         address = await reachable_address(named.host, port, self._inward)
-        # The address that was checked is the one that is called; the server's certificate is held against the name.
+        # Calls the address that was checked, and verifies the server's certificate against the name.
         request = self._client.build_request(
             "POST",
             named.copy_with(host=address),

@@ -1,4 +1,4 @@
-"""Checks addresses before a call: public ones, and networks that the operator allows.
+"""Checks addresses before a call: allows public ones, and networks that the operator allows.
 
 Otherwise the author of a webhook's URL could make this machine call what only it can reach: the store, a cloud's
 metadata service. A name is looked up once, and the checked address is the one that is called.
@@ -15,10 +15,10 @@ from pydantic import AfterValidator
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# Translators hand what is sent there on to the IPv4 address in the last four bytes (RFC 6052, section 2.1).
+# NAT64 translators forward to the IPv4 address in the last four bytes (RFC 6052, section 2.1).
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # RFC 4291: all else is local, retired or not yet given out
-# Called global by the standard library, but answered by the machine's own surroundings.
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # RFC 4291: all other addresses are local, retired or unassigned
+# Global according to the standard library, but answered by the local platform or network.
 _SURROUNDINGS: Final[tuple[Network, ...]] = (
     ip_network("168.63.129.16/32"),  # Azure's platform, on every machine there
     ip_network("192.0.0.0/24"),  # RFC 6890: for protocols; Oracle's metadata are at .192
@@ -44,7 +44,9 @@ class InwardAddress(Exception):
 
 
 async def reachable_address(host: str, port: int, allowed: Sequence[Network]) -> str:
-    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError if unknown."""
+    """Resolve a host and return one of its addresses that may be called. Raises InwardAddress, and OSError
+    if unknown.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     addresses = [ip_address(str(each[4][0]).partition("%")[0]) for each in found]

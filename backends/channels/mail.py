@@ -25,7 +25,7 @@ class Mail:
             return Outcome("no mail server is set (TOLLKEEPER_ALERTS_SMTP_HOST)", is_final=True)
         message = message_of(notice, self._server.sender, address)
         try:
-            # The thread ends by itself: each of the protocol's few steps has its own bound.
+            # The thread ends by itself: each step of the protocol has its own time limit.
             return await asyncio.wait_for(asyncio.to_thread(self._hand_over, message), 4 * self._timeout_seconds)
         except TimeoutError:
             return Outcome(f"the mail server did not answer within {self._timeout_seconds:g} seconds", True)
@@ -47,13 +47,13 @@ class Mail:
             is_final = all(500 <= code < 600 for code, _ in error.recipients.values())
             return Outcome("the mail server refuses the recipient", is_final=is_final)
         except smtplib.SMTPResponseException as error:
-            if is_taken:  # what it says to our goodbye changes nothing
+            if is_taken:  # the answer to QUIT does not matter
                 return Outcome()
-            # 5xx is for good (RFC 5321, section 4.2.1); the server's own words may repeat addresses.
+            # 5xx is permanent (RFC 5321, section 4.2.1). The server's text may contain addresses.
             return Outcome(f"the mail server answered {error.smtp_code}", is_final=500 <= error.smtp_code < 600)
         except (smtplib.SMTPException, OSError) as error:
             fault = f"the mail server could not be used ({type(error).__name__})"
-            # smtplib says of a server that does not answer that it is disconnected, and why only in the context.
+            # If a server does not answer, smtplib reports a disconnection, with the cause only in the context.
             if isinstance(error, TimeoutError) or isinstance(error.__context__, TimeoutError):
                 fault = f"the mail server did not answer within {self._timeout_seconds:g} seconds"
             return Outcome(fault, may_have_arrived=is_handed_over)

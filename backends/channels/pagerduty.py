@@ -12,7 +12,7 @@ _MAX_SUMMARY = 1_024
 
 
 class PagerDuty:
-    """Opens and resolves an incident for each alert; PagerDuty knows them apart, and again, by `dedup_key`."""
+    """Opens and resolves an incident for each alert, identified by `dedup_key`."""
 
     def __init__(self, http: HttpPost, settings: ChannelSettings) -> None:
         self._http = http
@@ -24,7 +24,7 @@ class PagerDuty:
 
 
 def event_of(notice: Notice, routing_key: str) -> dict[str, object]:
-    """Write the event. A test is an incident of severity `info`, which people resolve."""
+    """Return the request body. A test opens an incident of severity `info`, which must be resolved by hand."""
     alerts = alerts_of(notice)
     alert = alerts[0] if alerts else {}
     severity = "info" if notice.event == "test" else _SEVERITIES.get(str(alert.get("severity")), "warning")

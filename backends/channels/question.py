@@ -7,14 +7,14 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The answer: a body, or in words for an operator why there is none."""
+    """A server's answer: its body, or `fault`, the reason for operators why there is none."""
 
     body: bytes = b""
     fault: str = ""
 
 
 class Questions(Protocol):
-    """Asks servers."""
+    """Sends questions to external servers."""
 
     async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int

@@ -6,7 +6,7 @@ from backends.channels.base import Notice, Outcome
 from backends.channels.http_post import HttpPost
 from backends.channels.words import lines_of, title_of
 
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}  # Slack's only ones
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}  # the characters that Slack wants escaped
 _MAX_SECTION = 2_900  # Slack takes 3,000 characters
 
 
@@ -17,7 +17,7 @@ class Slack:
         self._http = http
 
     async def send(self, notice: Notice, address: str) -> Outcome:
-        """Post the message. Slack does not know a message again, so one that may have arrived is not repeated."""
+        """Post the message. Slack cannot detect duplicates, so a message that may have arrived is not sent again."""
         return await self._http.post(address, json.dumps(message_of(notice)).encode(), {})
 
 

@@ -20,12 +20,12 @@ class Teams:
         self._http = http
 
     async def send(self, notice: Notice, address: str) -> Outcome:
-        """Post the message. Teams does not know a message again, so one that may have arrived is not repeated."""
+        """Post the message. Teams cannot detect duplicates, so a message that may have arrived is not sent again."""
         return await self._http.post(address, json.dumps(message_of(notice)).encode(), {})
 
 
 def message_of(notice: Notice) -> dict[str, object]:
-    """Write the message."""
+    """Return the request body."""
     title = {"type": "TextBlock", "text": title_of(notice), "weight": "Bolder", "size": "Medium", "wrap": True}
     text = "\n\n".join(lines_of(notice))[:_MAX_TEXT]
     links = [str(alert["link"]) for alert in alerts_of(notice) if alert.get("link")]

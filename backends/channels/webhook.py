@@ -8,7 +8,9 @@ from contracts.rules.webhook_signature import EVENT_ID_HEADER, SIGNATURE_HEADER,
 
 
 class Webhook:
-    """Signs with the installation's secret (`secrets/webhook_secret`), as budgets' webhooks are signed."""
+    """Posts the notice with a signature by the installation's secret (`secrets/webhook_secret`), as for budgets'
+    webhooks.
+    """
 
     def __init__(self, http: HttpPost, settings: ChannelSettings) -> None:
         self._http = http

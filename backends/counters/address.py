@@ -136,7 +136,7 @@ class CountersAddress:
 
     @property
     def shown(self) -> str:
-        """The URL as it may be shown: without user, password and parameters."""
+        """Return the URL for logs and messages: without user, password and parameters."""
         return f"{self._parts.scheme}://{self._netloc}{self._parts.path}"
 
     @cached_property
@@ -168,7 +168,7 @@ class CountersAddress:
 
 @dataclass(frozen=True)
 class RedisMeans:
-    """Credentials and TLS files for every Redis of an installation, as far as its URL uses them."""
+    """Credentials and TLS files of an installation, which apply to each Redis whose URL needs them."""
 
     tls: TlsFiles = TlsFiles()
     sentinel_user: str = ""

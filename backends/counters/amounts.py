@@ -1,4 +1,4 @@
-"""Amounts as they travel to Lua, whose numbers are exact only up to 2^53: in two parts of base 10^9."""
+"""Encodes amounts for Lua, whose numbers are exact only up to 2^53: as two parts in base 10^9."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,11 +17,11 @@ def joined(parts: Sequence[int]) -> int:
 
 
 def merge(changes: Mapping[int, int], into: dict[int, int]) -> None:
-    """Add changes by bucket to what is there."""
+    """Add changes by bucket to the amounts in `into`."""
     for bucket, amount in changes.items():
         into[bucket] = into.get(bucket, 0) + amount
 
 
 def deltas(by_bucket: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Return changes by bucket as they travel: bucket and the two parts."""
+    """Encode changes by bucket for Lua: the bucket and the two parts of each."""
     return [(bucket, *divmod(amount, _BASE)) for bucket, amount in by_bucket.items() if amount]

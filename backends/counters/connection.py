@@ -1,4 +1,6 @@
-"""One connection to Redis that runs the script. It never repeats a command: only the caller can decide that."""
+"""One connection to Redis that runs the counters' script. It never repeats a command: that is for the
+caller to decide.
+"""
 
 import asyncio
 import hashlib
@@ -18,18 +20,18 @@ from contracts.errors import CountersForeign, CountersSilent, CountersUnavailabl
 
 _log = logging.getLogger(__name__)
 
-# The script is made of one file a noun; each uses what stands before it.
+# The script is concatenated from these files, in this order: each uses definitions of those before it.
 _PARTS: Final = ("exact", "gateways", "sliding", "open", "places", "escrow", "batch")
 _KEEPS_ALL: Final = "noeviction"
-_MOST_PATIENCE: Final = 8  # times the first: each try after one without an answer waits twice as long
-_CONFIRMED_SHARE: Final = 0.6  # of the patience, for replicas
+_MOST_PATIENCE: Final = 8  # times the first timeout: it doubles after each attempt without an answer
+_CONFIRMED_SHARE: Final = 0.6  # of the timeout, to wait for replicas' confirmation
 
 
 class CountersConnection:
     """A connection that is opened at its first use and again after a failure."""
 
     def __init__(self, address: CountersAddress, timeout_seconds: float, tag: str = "counters") -> None:
-        """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer.
+        """`timeout_seconds` is the time limit of an attempt; after unanswered attempts it is longer.
 
         Only the time in which this process runs is counted. All keys have `{tag}` in their names.
         """
@@ -40,7 +42,7 @@ class CountersConnection:
         self._primary = Primary(address, tag, _MOST_PATIENCE * timeout_seconds)
         self._has_seen_memory = False
         self._owner_key = f"tollkeeper:{{{tag}}}:installation"
-        self._owned = 0  # how often the server had been looked for when it was last asked whose counters it has
+        self._owned = 0  # `_primary.found` when the owner of the server's counters was last checked
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
         """Run the script. Raise CountersUnavailable if no answer arrived: the batch may or may not have been executed.
@@ -85,7 +87,7 @@ class CountersConnection:
         ours = self.address.installation
         results = await self._primary.call([("SET", self._owner_key, ours, "NX"), ("GET", self._owner_key)])
         if any(isinstance(result, NoPermissionError) for result in results):
-            self._owned = self._primary.found  # a user may be allowed to count and not to look
+            self._owned = self._primary.found  # a Redis user may lack the permission to read it
             return
         for result in results:
             if isinstance(result, Exception):
@@ -124,7 +126,7 @@ class CountersConnection:
         if self._has_seen_memory:
             return await self._primary.call(commands)
         *results, memory = await self._primary.call([*commands, ("INFO", "memory")])
-        if isinstance(memory, dict):  # a user may be allowed to count and not to look
+        if isinstance(memory, dict):  # a Redis user may lack the permission to read it
             self._has_seen_memory = True
             self._warn_of_eviction(memory)
         return results
@@ -145,7 +147,7 @@ class CountersConnection:
 
 @cache
 def batch_script() -> tuple[bytes, str]:
-    """Return the script that counts, and the digest that Redis calls it by once it was sent."""
+    """Return the script's source, and its SHA-1 digest, by which Redis calls it once it is loaded."""
     folder = files("backends.counters")
     source = "\n".join(folder.joinpath(f"{part}.lua").read_text() for part in _PARTS).encode()
     return source, hashlib.sha1(source, usedforsecurity=False).hexdigest()

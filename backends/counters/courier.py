@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 _MOST_LINES: Final = 128  # of one batch: keeps Redis busy for some milliseconds at most
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 0.5
-_QUIET_SECONDS: Final = 2.0  # after Redis lost its data; longer than any pause, so that all have come back by then
-_USABLE_SHARE: Final = 0.8  # of a gateway's life, after which it stops using what it was granted under it
+_QUIET_SECONDS: Final = 2.0  # without grants after Redis lost its data: all gateways have reconnected by then
+_USABLE_SHARE: Final = 0.8  # of its registration's lifetime, after which a gateway stops using its grants
 _LEASE_SECONDS: Final = 90.0  # a gateway's lease on budgets, from its last batch on: longer than its life
 _USABLE_LEASE_SECONDS: Final = 75.0  # after this it stops using what it was granted of budgets
 _SECOND_NS: Final = 1_000_000_000
 
 
 class Keys:
-    """The keys that one batch touches, named by their places."""
+    """The Redis keys that one batch touches, with their indexes."""
 
     def __init__(self, first: Sequence[str]) -> None:
         self.names = list(first)
@@ -48,7 +48,9 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Redis' answer about a batch as a whole. `quiet_seconds`: for this long no gateway is granted anything."""
+    """Redis' answer about a batch as a whole: its time, the number of live gateways, and for how long nothing is
+    granted.
+    """
 
     now_us: int
     alive: int
@@ -73,22 +75,23 @@ class Parcel(Protocol):
 
 
 class Recipient(Protocol):
-    """Observes this gateway's connection state with Redis."""
+    """Callbacks for changes in this gateway's connection to Redis."""
 
     def on_granted_life(self, *, keeps_lease: bool) -> None:
-        """This gateway lives under a new life: nothing that it was granted before counts.
-
-        With `keeps_lease` what it was granted of budgets does.
+        """Handle a new registration of this gateway: earlier grants are void, except those of budgets with
+        `keeps_lease`.
         """
 
     def on_lost_data(self) -> None:
-        """Redis has other data than before: it knows nothing of what was leased or charged."""
+        """Handle a loss of data at Redis: it does not know any earlier lease or charge."""
 
     def on_away(self, reason: str, *, is_silent: bool) -> None:
-        """Redis does not answer. `is_silent`: it was late, which may be this machine's load or a hang."""
+        """Handle a missing answer. With `is_silent` it was late, possibly because of this machine's load; else it
+        failed.
+        """
 
     def on_answer(self, answer: Answer) -> None:
-        """Redis has answered."""
+        """Handle an answer."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,7 @@ class _Batch:
 
 
 class Courier:
-    """One gateway's way to the shared counters. Works while there is something to carry."""
+    """Sends one gateway's messages to the shared counters, in batches. Idle while nothing is queued."""
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class Courier:
         prefix: str,
         expiry_seconds: float,
     ) -> None:
-        """Accept the gateway's name, and how long it counts as alive without a heartbeat."""
+        """`name` is the gateway's; without a heartbeat it counts as alive for `expiry_seconds`."""
         self._connection = connection
         self._name = name
         self._clock = clock
@@ -123,7 +126,7 @@ class Courier:
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
         self._fears_promotion = connection.address.confirming_replicas == 0
-        self._answered = 0  # the last batch that was answered: Redis' data must have it
+        self._answered = 0  # the last answered batch: if Redis does not know it, its data were lost
         self._life = ""
         self._lease = ""
         self._lease_seconds = max(_LEASE_SECONDS, 2 * expiry_seconds)
@@ -153,7 +156,7 @@ class Courier:
         self._start()
 
     async def finish(self, seconds: float) -> None:
-        """Send what waits and deregister, within `seconds`; then close the connection."""
+        """Send queued messages and deregister, within `seconds`; then close the connection."""
         try:
             async with asyncio.timeout(seconds):
                 if self._pump is not None:
@@ -167,7 +170,7 @@ class Courier:
         finally:
             if self._pump is not None:
                 self._pump.cancel()
-                await asyncio.wait([self._pump])  # it may be about to open what is closed next
+                await asyncio.wait([self._pump])  # it may be about to open the connection
             await self._connection.close()
 
     def _start(self) -> None:
@@ -225,7 +228,7 @@ class Courier:
     def _take(self, batch: _Batch, reply: list[Any]) -> bool:
         """Accept an answer; return whether the batch was accepted."""
         status = reply[0]
-        if status == "in doubt":  # what time it is: a gateway that has been there for longer is to tell first
+        if status == "in doubt":  # about the time: a gateway that has been registered for longer must state it first
             self._put_back(batch)
             return False
         if status in ("taken", "late"):

@@ -13,7 +13,7 @@ _SECONDS: Final = 1.0  # to connect, and for an answer: nobody waits for it
 
 
 class NoticeBoard:
-    """Notes by name, the last one written holding. Connects at first use, and again after a failure."""
+    """Messages by name; a later one replaces the earlier. Connects at first use, and again after a failure."""
 
     def __init__(self, address: CountersAddress, tag: str) -> None:
         self._address = address

@@ -31,7 +31,7 @@ from backends.processes.running_time import RunningTimeout
 from contracts.errors import CountersUnavailable
 
 CONNECT_SECONDS: Final = 1.0
-_FIND_SECONDS: Final = 0.2  # for the nodes' or Sentinels' word on which server it is
+_FIND_SECONDS: Final = 0.2  # for the answers of nodes or Sentinels
 _NOT_THE_PRIMARY: Final = (MovedError, ClusterDownError, ReadOnlyError, TryAgainError)
 _NOT_A_CLUSTER: Final = "cluster support disabled"
 
@@ -42,18 +42,19 @@ class Primary:
     """The server with the keys of one hash tag. Connects at its first use, and again after a failure."""
 
     def __init__(self, address: CountersAddress, tag: str, answer_seconds: float) -> None:
-        """Accept the tag, such as `counters` for keys with `{counters}`, and the longest wait for an answer.
+        """`tag` is the hash tag, such as `counters` for keys with `{counters}`; `answer_seconds` the time limit of an
+        answer.
 
-        That, and a second more to connect, is counted while this process runs.
+        That limit, and another second for connecting, count only while this process runs.
         """
         self._address = address
         self._slot = key_slot(tag.encode())
         self._answer_seconds = answer_seconds
         self._client: Redis | None = None
-        self._answering: Redis | None = None  # the client that has answered: any other has to connect first
+        self._answering: Redis | None = None  # the client that has answered; another one still has to connect
         self._at: Host | None = None
         self._retired: list[Redis] = []  # to be closed
-        self._asking: dict[Host, Redis] = {}  # where a slot is on its way to
+        self._asking: dict[Host, Redis] = {}  # nodes to which a slot is being moved
         self._view = ClusterView((), frozenset())  # of the cluster, as last accepted
         self.found = 0  # how often the server was looked for
 
@@ -103,7 +104,7 @@ class Primary:
             with contextlib.suppress(RedisError, OSError):
                 async with RunningTimeout(CONNECT_SECONDS):
                     await client.aclose()
-            if client in self._retired:  # kept until then: whoever waits here may be cancelled
+            if client in self._retired:  # still listed if this was cancelled while it closed
                 self._retired.remove(client)
 
     async def _call(self, client: Redis, commands: Sequence[Command]) -> list[Any]:

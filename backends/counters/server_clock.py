@@ -1,4 +1,4 @@
-"""Redis' clock as seen from here: its distance from this process's monotonic clock, between two bounds."""
+"""Estimates Redis' clock: lower and upper bounds of its offset from this process's monotonic clock."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Final
 from backends.processes.boot_time import since_boot_ns
 from backends.processes.native import mypyc_attr
 
-_DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
+_DRIFT: Final = 5000  # clocks differ in speed by less than one part in this many: 200 ppm
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests tell the server the time
@@ -29,7 +29,7 @@ class ServerClock:
 
     @property
     def told_us(self) -> int:
-        """Return the time that Redis is told; 0: it is told none, and goes by its own."""
+        """Return the time that Redis is to use instead of its own; 0: its own."""
         return 0
 
     def now_ns(self, told_ns: int = 0) -> int:

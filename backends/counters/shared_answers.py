@@ -1,4 +1,6 @@
-"""Kept answers in Redis, shared by gateways: sealed under a key of each tenant's own, bounded in bytes and in time."""
+"""Cached answers in Redis, shared by gateways: encrypted with a separate key for each tenant, bounded in bytes and
+time.
+"""
 
 import asyncio
 import hashlib
@@ -27,9 +29,9 @@ _log = logging.getLogger(__name__)
 
 _TAG: Final = "answers"
 ANSWER_SECONDS: Final = 0.1  # for Redis, before a model is asked instead
-_AWAY_SECONDS: Final = 1.0  # for which Redis is not asked after a failure
+_AWAY_SECONDS: Final = 1.0  # for which no request is sent to Redis after a failure
 _MOST_AT_ONCE: Final = 64  # commands
-_MOST_WAITING_BYTES: Final = 32 << 20  # of answers that are not in Redis yet; beyond, later ones are not shared
+_MOST_WAITING_BYTES: Final = 32 << 20  # of answers still to be sent to Redis; further ones are not shared
 _NONCE_BYTES: Final = 12
 _TTL_BYTES: Final = 8
 _PLACE_BYTES: Final = 12
@@ -42,10 +44,10 @@ class SharedCounts(msgspec.Struct):
 
     hits: int = 0
     misses: int = 0
-    unreadable: int = 0  # of another secret, or changed in Redis
-    failures: int = 0  # requests to Redis without an answer; what is not asked while it is away is not counted
+    unreadable: int = 0  # encrypted with another secret, or changed in Redis
+    failures: int = 0  # requests to Redis without an answer; none is sent, or counted, during an outage
     sent: int = 0
-    dropped: int = 0  # not sent: Redis is away or slow
+    dropped: int = 0  # not sent, as Redis is unavailable or slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,11 @@ class _Tenant:
 class _Errand:
     commands: list[Command]
     size_bytes: int
-    results: "asyncio.Future[list[Any]] | None"  # none: nobody waits
+    results: "asyncio.Future[list[Any]] | None"  # `None`: no caller waits
 
 
 class SharedAnswers:
-    """Answers by tenant and key in one Redis. An unreachable Redis is a miss, never an error, and never awaited for
-    long.
+    """Answers by tenant and key in one Redis. If Redis is unavailable or slow, that is a miss and never an error.
 
     Only gateways with the same secret can decrypt an answer, under its own tenant and key.
     """
@@ -98,11 +99,11 @@ class SharedAnswers:
         self._waiting_bytes = 0
         self._pump: asyncio.Task[None] | None = None
         self._away_until = -1.0
-        self._is_reported = False  # that Redis is away
+        self._is_reported = False  # whether the outage was logged
 
     @property
     def is_away(self) -> bool:
-        """Return whether Redis has just failed and is not asked."""
+        """Return whether requests to Redis are suspended after a failure."""
         return self._monotonic() < self._away_until
 
     async def get(self, tenant: str, key: bytes) -> SharedAnswer | None:

@@ -9,28 +9,28 @@ from contracts.errors import ConfigurationError
 
 _INPUT: Final = 0
 _READ_BYTES: Final = 1 << 18
-_TURN_TOKENS: Final = 512  # embedded at once: more would keep short texts waiting, and not fit the processor's cache
+_TURN_TOKENS: Final = 512  # per batch: more would delay short texts, and exceed the processor's cache
 
 
 def main() -> int:
     """Serve until the other side closes the pipe or ends. Return the exit status."""
     try:
         return _serve()
-    except ConnectionError:  # nobody is left to answer, or to be told
+    except ConnectionError:  # the parent process has ended
         return 0
 
 
 def _serve() -> int:
     output = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a library prints must not come between the frames
+    os.dup2(2, 1)  # output of libraries must not mix with the frames
     try:
-        from backends.embedder.minilm import MiniLM  # here: where it is missing, that has to be told
+        from backends.embedder.minilm import MiniLM  # here, so that its absence can be reported
 
         model = MiniLM(int(os.environ.get("OMP_NUM_THREADS", "1")))
     except (ConfigurationError, ImportError) as error:
         output.write(frame(Unusable(getattr(error, "message", "") or f"the embedder cannot be loaded: {error}")))
         return 1
-    model.embed([model.tokenize("Ready?", 8)[0]])  # the first one pays for what is set up only then
+    model.embed([model.tokenize("Ready?", 8)[0]])  # the first call is slow: it sets up the libraries
     output.write(frame(Ready(model.identity)))
     buffer = bytearray()
     waiting: list[tuple[Ask, list[int], bool]] = []
@@ -69,4 +69,4 @@ def _next_turn(waiting: list[tuple[Ask, list[int], bool]]) -> list[tuple[Ask, li
 
 
 if __name__ == "__main__":
-    os._exit(main())  # nothing is left to write: taking the libraries down would only take time
+    os._exit(main())  # skips the libraries' slow teardown; all output is written

@@ -4,8 +4,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-MOST_TOKENS: Final = 256  # what the model was made to read; the first and the last of a longer text are read
-MOST_CHARACTERS: Final = 5121  # of a longer text only the beginning and the end are looked at at all
+MOST_TOKENS: Final = 256  # that the model reads; of a longer text, the first and the last ones
+MOST_CHARACTERS: Final = 5121  # of a longer text only the beginning and the end are tokenized
 DIMENSIONS: Final = 384
 
 

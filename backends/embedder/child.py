@@ -18,7 +18,7 @@ from contracts.errors import EmbedderUnavailable
 _log = logging.getLogger(__name__)
 
 _MODULE: Final = "backends.embedder"
-# Of a long text so many characters are sent: they hold more tokens than are read, in any language.
+# Of a long text only so many characters are sent: more than enough for `MOST_TOKENS` in any language.
 _HEAD_CHARACTERS: Final = 4096
 _TAIL_CHARACTERS: Final = MOST_CHARACTERS - 1 - _HEAD_CHARACTERS
 _MOST_WAITING: Final = 1024
@@ -28,14 +28,14 @@ _CLOSE_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 _NEWEST_SHARE: Final = 0.1  # of the latest answer in the moving average
-# It reads texts of all tenants and needs no secret: of the environment it gets what any Python needs.
+# The process reads texts of all tenants and needs no secret, so it gets only the variables that Python needs.
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_*", "TMPDIR", "PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
 class _Asked(msgspec.Struct, frozen=True, gc=False):
     key: VectorKey
     at: float  # the loop's time
-    place: int  # in the line, from 1
+    place: int  # in the queue, from 1
 
 
 class EmbedderChild:
@@ -50,21 +50,21 @@ class EmbedderChild:
         self._kept = KeptVectors(_KEPT_VECTORS)
         self._flights: dict[VectorKey, asyncio.Future[Embedding]] = {}
         self._asked: dict[int, _Asked] = {}
-        self._unsent: list[bytes] = []  # asked before it was ready
+        self._unsent: list[bytes] = []  # frames queued until the process is ready
         self._number = 0
-        self._last_early = 0  # that waited for it to load as well
-        self._seconds_each = 0.0  # for one text of those that wait, by the latest answers
+        self._last_early = 0  # the last request that also waited for the process to load
+        self._seconds_each = 0.0  # per queued text, by the latest answers
         self._not_before = 0.0  # the loop's time
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._is_closed = False
         self.identity = ""
         self.fault = ""  # why it does not run, in words for its operators
         self.restarts = 0
-        self.made = 0  # vectors, all told
+        self.made = 0  # vectors computed so far
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it is loaded and answers."""
+        """Return whether the model is loaded."""
         return self._process is not None and bool(self.identity)
 
     async def embed(
@@ -79,7 +79,7 @@ class EmbedderChild:
         if is_cut:
             text = f"{text[:_HEAD_CHARACTERS]} {text[-_TAIL_CHARACTERS:]}"
         plain = text.encode(errors="replace")
-        # A text that was cut must not be taken for one that says just what is left of it.
+        # A truncated text needs another cache key than a text that equals its remainder.
         key = key_of(plain, owner, -most_tokens if is_cut else most_tokens)
         found = self._kept.get(key)
         if found is not None:
@@ -93,10 +93,10 @@ class EmbedderChild:
                     code="embedder_busy",
                 )
             flight = self._ask(key, plain, most_tokens, is_cut)
-        return await asyncio.shield(flight)  # who gives up takes it from nobody else, and it is kept for the next time
+        return await asyncio.shield(flight)  # one caller's cancellation does not cancel it for others, nor its caching
 
     def begin(self) -> None:
-        """Load it now, so that the first text need not wait for that."""
+        """Start the process in advance, so that the first text need not wait for it."""
         if self._running is None and not self._is_closed and asyncio.get_running_loop().time() >= self._not_before:
             self._running = asyncio.create_task(self._run(), name="embedder")
 
@@ -105,9 +105,9 @@ class EmbedderChild:
         self._is_closed = True
         process, running = self._process, self._running
         if process is not None and process.stdin is not None:
-            process.stdin.close()  # at its input's end it goes by itself
+            process.stdin.close()  # it exits at the end of its input
         if running is not None:
-            # While it loads it does not look at its input.
+            # While it loads, it does not read its input.
             await asyncio.wait({running}, timeout=_CLOSE_SECONDS if self.is_ready else 0)
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -193,7 +193,7 @@ class EmbedderChild:
 
     def _send(self, data: bytes) -> None:
         if data and self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(data)  # at most _MOST_WAITING texts: nothing to hold back
+            self._process.stdin.write(data)  # bounded by _MOST_WAITING, so it need not drain
 
     def _fail(self, reason: str) -> None:
         flights = list(self._flights.values())

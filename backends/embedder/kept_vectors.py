@@ -17,7 +17,7 @@ def key_of(text: bytes, owner: str, most_tokens: int) -> VectorKey:
 
 
 class KeptVectors:
-    """The latest used stay."""
+    """A cache of vectors; the least recently used ones are replaced first."""
 
     def __init__(self, most: int) -> None:
         self._most = most

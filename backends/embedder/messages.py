@@ -21,7 +21,7 @@ class Unusable(msgspec.Struct, frozen=True, tag="unusable"):
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """Embed a text (UTF-8). `is_cut` means that part of it is missing already."""
+    """A request to embed a text (UTF-8). With `is_cut` the sender has already truncated the text."""
 
     number: int
     text: bytes

@@ -31,8 +31,8 @@ _PROBES: Final = (
     "Merge two sorted lists in Python, and say why it takes linear time.",
     "The parcel has not arrived.",
 )
-_LEAST_AGREEMENT: Final = 0.99  # cosine between both arithmetics; 0.997 where the processor has what it takes
-# Of a text that is too long, its end says what is asked as often as its beginning says what about.
+_LEAST_AGREEMENT: Final = 0.99  # cosine of 8-bit and float vectors; 0.997 where 8-bit products are exact
+# Of a text that is too long, both ends are read: the question may be at either.
 _HEAD_SHARE: Final = 0.75
 
 
@@ -59,7 +59,7 @@ class _Int8:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         scale = x.abs().amax(1, keepdim=True).clamp_(min=1e-12).mul_(1 / 127)
-        product = torch._int_mm((x / scale).round_().to(torch.int8), self._weight)  # no public one gives 32 bits
+        product = torch._int_mm((x / scale).round_().to(torch.int8), self._weight)  # no public function returns 32 bits
         return torch.addcmul(self._bias, product * scale, self._scale)
 
 
@@ -97,7 +97,7 @@ class _Encoder:
             return kind(torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts]))
 
         self._words = weights["embeddings.word_embeddings.weight"]
-        # Every text is of the first type, so that its embedding is part of each place's.
+        # All texts are of token type 0, so its embedding is added to the position embeddings once.
         kinds = weights["embeddings.token_type_embeddings.weight"]
         self._places = weights["embeddings.position_embeddings.weight"] + kinds[0]
         self._norm = norm("embeddings.LayerNorm")
@@ -133,8 +133,10 @@ class _Encoder:
 
 
 def _attend(found: torch.Tensor) -> torch.Tensor:
-    """Attend within one text: [tokens, 3, heads, size] to [tokens, heads * size]. The queries are scaled already."""
-    queries, keys, values = found.permute(1, 2, 0, 3).contiguous()  # a fifth faster than as they lie
+    """Compute attention within one text: [tokens, 3, heads, size] to [tokens, heads * size]. The queries are already
+    scaled.
+    """
+    queries, keys, values = found.permute(1, 2, 0, 3).contiguous()  # a fifth faster than strided
     weights = torch.softmax(torch.bmm(queries, keys.transpose(1, 2)), -1)
     return torch.bmm(weights, values).transpose(0, 1).reshape(-1, DIMENSIONS)
 
@@ -154,7 +156,7 @@ class MiniLM:
             digest = sha256(file.read_bytes() + text).hexdigest()
         except (OSError, ValueError, RuntimeError) as error:
             raise ConfigurationError(f"the embedder in {path} cannot be loaded: {error}") from error
-        layout["truncation"] = layout["padding"] = None  # the file's would cut at 128 tokens
+        layout["truncation"] = layout["padding"] = None  # the file's setting would truncate at 128 tokens
         self._tokenizer: Any = Tokenizer.from_str(json.dumps(layout))
         self._unknown: int | None = self._tokenizer.token_to_id(_UNKNOWN)
         self._encoder, arithmetic = self._fastest(weights)
@@ -176,7 +178,9 @@ class MiniLM:
         return [vector.numpy().astype("<f4", copy=False).tobytes() for vector in self._encoder(texts)]
 
     def _fastest(self, weights: dict[str, torch.Tensor]) -> tuple[_Encoder, str]:
-        """Choose 8 bits if they are as accurate: some processors lack the instruction, or saturate."""
+        """Choose 8-bit weights if they are as accurate as float32: some processors lack the instruction, or
+        saturate.
+        """
         plain = _Encoder(weights, _Float32)
         if not torch.cpu._is_vnni_supported():
             return plain, "float32"

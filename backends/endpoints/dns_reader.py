@@ -15,7 +15,7 @@ _ANSWER_SECONDS: Final = 5.0
 
 
 class DnsReader:
-    """Asks for SRV records. Those of the lowest priority count, all alike: weights are not read."""
+    """Reads SRV records. Of these, the ones with the lowest priority value are used equally; weights are ignored."""
 
     def __init__(self, source: DnsSource) -> None:
         self._name = source.name
@@ -37,7 +37,7 @@ class DnsReader:
             stop.wait(min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS))
 
     def interrupt(self) -> None:
-        """Nothing waits for longer than for an answer of DNS."""
+        """Do nothing: `follow` waits no longer than for an answer of DNS."""
 
     def _ask(self) -> tuple[frozenset[Endpoint], float]:
         try:

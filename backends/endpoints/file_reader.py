@@ -14,7 +14,9 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class FileReader:
-    """Reads the file again whenever it has changed. A file that is missing or wrong changes nothing."""
+    """Reads a file of endpoints again whenever it has changed. While it is missing or invalid, the last
+    endpoints stay.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,7 +32,7 @@ class FileReader:
             stop.wait(_LOOK_SECONDS)
 
     def interrupt(self) -> None:
-        """Do nothing: no wait is longer than the next check."""
+        """Do nothing: `follow` waits no longer than until its next check."""
 
     def _endpoints(self) -> frozenset[Endpoint]:
         try:

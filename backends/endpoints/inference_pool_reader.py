@@ -32,7 +32,7 @@ class InferencePoolReader:
     def follow(self, tell: Tell, stop: threading.Event) -> None:
         """Report the endpoints and each change. Raises SourceAway; the next call continues where this one ended."""
         self._halt, self._fault = threading.Event(), None
-        if stop.is_set():  # after there is what `interrupt` sets
+        if stop.is_set():  # checked after setting what `interrupt` uses
             return
         try:
             if self._pods is not None:
@@ -58,7 +58,7 @@ class InferencePoolReader:
                 wanted = {"labelSelector": selector}
                 self._pods = Collection(self._api, "", self._source.namespace, "pods", wanted)
                 self._follow_pods(self._pods, tell)
-                return  # once they are listed it is known which there are
+                return  # reported once the pods have been listed
         if self._pods is None or self._pods.is_listed:
             self._tell(tell)
 
@@ -91,7 +91,7 @@ class InferencePoolReader:
 
 
 def _stated(pool: Mapping[str, Any] | None) -> tuple[str, tuple[int, ...]]:
-    """Return a pool's selector and ports; nothing of a pool that is not there, which has no endpoints."""
+    """Return a pool's pod selector and target ports; empty ones if the pool does not exist."""
     if pool is None:
         return "", ()
     spec = pool["spec"]

@@ -33,7 +33,7 @@ class KubernetesReader:
                 by_type.setdefault(found["addressType"], set()).update(
                     (endpoint["addresses"][0], port) for endpoint in found.get("endpoints") or () if _is_ready(endpoint)
                 )
-        # A service of two address families has each pod in both kinds of slices.
+        # A dual-stack service lists each pod in the slices of both address families.
         return frozenset(by_type.get("IPv4") or by_type.get("IPv6") or by_type.get("FQDN") or ())
 
     def _port_of(self, found: Mapping[str, Any]) -> int | None:

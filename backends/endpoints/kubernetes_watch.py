@@ -1,4 +1,4 @@
-"""One collection of Kubernetes objects: listed once and then watched, from where the last watch ended."""
+"""Watches one collection of Kubernetes objects: lists it once, then receives its changes."""
 
 import contextlib
 import http.client
@@ -20,15 +20,15 @@ from contracts.errors import ConfigurationError
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAGE: Final = 500
 _CONNECT_SECONDS: Final = 5.0
-_WATCH_SECONDS: Final = 300  # after which the server ends a watch
-_SPARE_SECONDS: Final = 15.0  # for the server to do so
+_WATCH_SECONDS: Final = 300  # the server ends a watch after this time
+_SPARE_SECONDS: Final = 15.0  # grace period for that
 _MOST_LINE_BYTES: Final = 16 << 20
 _GONE: Final = 410
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesApi:
-    """The API server's address and credentials. Empty and `None`: those of a pod."""
+    """Address and credentials of the API server; by default those that Kubernetes gives to a pod."""
 
     url: str = ""
     token_file: Path | None = None
@@ -49,7 +49,7 @@ class KubernetesApi:
             connection.connect()
         except (OSError, ssl.SSLError) as error:
             raise SourceAway(f"the Kubernetes API does not answer ({type(error).__name__})") from error
-        keep_alive(connection.sock)  # a watch is silent for minutes, also one whose other end has vanished
+        keep_alive(connection.sock)  # detects a vanished server: a watch may be silent for minutes
         connection.sock.settimeout(seconds)
         return connection
 
@@ -67,12 +67,12 @@ class _Gone(Exception):
 
 
 class Collection:
-    """The objects of a group's resource in one namespace that a selector names, by name."""
+    """The objects of one resource in a namespace that match a selector, by name."""
 
     def __init__(
         self, api: KubernetesApi, group: str, namespace: str, resource: str, selector: Mapping[str, str]
     ) -> None:
-        """Accept a group with its version, such as `discovery.k8s.io/v1`; empty: the core group."""
+        """`group` includes its version, such as `discovery.k8s.io/v1`; empty: the core group."""
         self._api = api
         self._group = group
         self._resource = resource
@@ -160,7 +160,7 @@ class Collection:
         connection = self._api.connect(seconds)
         self._connection = connection
         try:
-            if stop.is_set():  # after the connection can be interrupted: nobody would do so again
+            if stop.is_set():  # checked after `interrupt` can reach the connection
                 raise ConnectionAbortedError
             connection.request("GET", f"{self._path}?{urlencode(wanted)}", headers=self._api.headers())
             response = connection.getresponse()

@@ -26,7 +26,7 @@ class Reader(Protocol):
         """Report the endpoints, and each change, until stopped. Raises SourceAway."""
 
     def interrupt(self) -> None:
-        """End what `follow` waits for."""
+        """Wake `follow` if it waits for events, so that it can stop."""
 
 
 class EndpointWatch:
@@ -39,7 +39,7 @@ class EndpointWatch:
         self._stop = threading.Event()
         self._heard = threading.Event()
         self.endpoints: frozenset[Endpoint] | None = None
-        self.fault = ""  # why the source is away; empty if it is not
+        self.fault = ""  # why the source is unavailable; empty if it is available
         self._thread = threading.Thread(target=self._run, name=f"endpoints {name}", daemon=True)
         self._thread.start()
 
@@ -63,7 +63,7 @@ class EndpointWatch:
                 continue
             except SourceAway as error:
                 self._note(str(error))
-            except Exception:  # the edge of the thread: were it to end, no endpoint would join or leave any more
+            except Exception:  # the thread must not end: endpoints would never change again
                 if not self.fault:
                     _log.exception("endpoints_not_followed", extra={"source": self._name})
                 self.fault = "it cannot be followed; the log says why"
