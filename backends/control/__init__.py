@@ -1,1 +1,1 @@
-"""The one door to the control-plane database."""
+"""The control-plane database: all reads and changes of tenants, keys, models, limits, prices and so on."""

@@ -16,8 +16,8 @@ from contracts.errors import NotFound
 from contracts.recording.moments import unix_ns, utc_moment
 
 _CHUNK_ROWS: Final = 200
-_GRACE: Final = timedelta(minutes=5)  # in which a gateway that is alive has ended what is over
-_OF_CALLERS: Final = ("networks", "user_agents")  # facts that say who called
+_GRACE: Final = timedelta(minutes=5)  # within this time a running gateway has reported the end of an incident
+_OF_CALLERS: Final = ("networks", "user_agents")  # facts that may identify callers
 _CHANGING: Final = (
     "action",
     "limit_count",
@@ -41,7 +41,7 @@ def write_incidents(session: Session, incidents: Sequence[Incident]) -> None:
 
 
 def of_tenants_that_exist(session: Session, incidents: Sequence[Incident]) -> list[Incident]:
-    """Return the incidents of tenants that are there: a gateway may know of one for a while that was erased."""
+    """Return the incidents of existing tenants: a gateway may still report incidents of an erased one for a while."""
     here = set(session.scalars(select(Tenant.id).where(Tenant.id.in_({each.tenant for each in incidents}))))
     return [each for each in incidents if each.tenant in here]
 
@@ -56,9 +56,10 @@ def list_incidents(
     before: str = "",
     limit: int = 100,
 ) -> list[Incident]:
-    """Return up to `limit` incidents, latest start first; `before`: those that sort after this id. Ids are in the order
-    of time. An open incident without a report for its window and five minutes counts as ended, because its gateway no
-    longer runs.
+    """Return up to `limit` incidents, latest start first; `before`: only those older than the one with this id.
+
+    An open incident that was not reported for its window and five more minutes counts as ended: its gateway no longer
+    runs.
     """
     wanted = select(AbuseIncident).order_by(AbuseIncident.id.desc())
     if tenant:
@@ -85,13 +86,13 @@ def get_incident(session: Session, incident_id: str, *, tenant: str = "", now: d
 
 
 def forget_callers(session: Session, tenant_id: str) -> None:
-    """Leave of a tenant's incidents what was counted, and nothing of who called: no network, no user agent."""
+    """Remove the networks and user agents of callers from a tenant's incidents; counts stay."""
     for row in session.scalars(select(AbuseIncident).where(AbuseIncident.tenant_id == tenant_id)):
         row.facts = {name: value for name, value in row.facts.items() if name not in _OF_CALLERS}
 
 
 def forget_incidents(session: Session, before: datetime) -> None:
-    """Remove incidents of which nothing was seen since a moment."""
+    """Remove incidents that were last seen before a time."""
     session.execute(
         delete(AbuseIncident).where(AbuseIncident.last_at < before), execution_options={"synchronize_session": False}
     )

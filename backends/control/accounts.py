@@ -1,4 +1,4 @@
-"""People who sign in: their accounts, each with one role, and what that role reaches."""
+"""Accounts of people who sign in, each with one role and the scope of that role."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,9 @@ MAX_EMAIL: Final = 320  # RFC 3696, errata 1690
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user with a role, which covers everything if `tenant_id` is empty, else to that tenant, or one team of it."""
+    """A user and their role. The role applies to everything if `tenant_id` is empty, else to that tenant, or one team
+    of it.
+    """
 
     user: User
     role: Role
@@ -31,7 +33,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class NewUser:
-    """A new account. `password_digest` is `None` if the user signs in by an identity provider only."""
+    """A new account. `password_digest` is `None` if the user signs in only through an identity provider."""
 
     email: str
     name: str
@@ -100,8 +102,9 @@ def find_account(session: Session, email: str) -> Account | None:
 def grant_role(
     session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
 ) -> Account:
-    """Change an account's role and return the account. Its own keys end if it moves to another tenant or team, to which
-    they would then belong. Raises as `create_user` does.
+    """Change an account's role and return the account. Raises as `create_user` does.
+
+    Its own keys are revoked if it moves to another tenant or team, since they would then belong to that one.
     """
     entry, account = _begin_change_of(session, author, "user.grant", user)
     entry.subject = _subject(tenant_id, account.user.id)
@@ -128,7 +131,7 @@ def change_user(
     is_active: bool | None = None,
     password_digest: str | None = None,
 ) -> Account:
-    """Set a password, or enable or disable an account; either ends all of its sessions. Raises as `grant_role`.
+    """Set a password, or enable or disable an account; either ends all of its sessions. Raises as `grant_role` does.
 
     The tokens that it created are refused while it is disabled; its own keys are revoked permanently.
     """
@@ -147,12 +150,12 @@ def change_user(
 
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
-    """Remove an account with its sessions and views, end the tokens and own keys it created, and return its id. Raises
-    as `grant_role` does.
+    """Remove an account with its sessions and views, revoke its tokens and own keys, and return its id. Raises as
+    `grant_role` does.
     """
     entry, account = _begin_change_of(session, author, "user.delete", user)
     check_grant(granted_by, account.role)
-    for table in (UserSession, RoleGrant):  # SQLite cascades only where it is told to at each connection
+    for table in (UserSession, RoleGrant):  # SQLite cascades only on connections that enable it
         session.execute(delete(table).where(table.user_id == account.user.id))
     delete_views_of(session, account.user.id)
     tokens, keys = (revoke(session, account.user.id, author.at) for revoke in (revoke_tokens_of, revoke_keys_of))
@@ -178,7 +181,9 @@ def rename_user(session: Session, author: Author, user: str, email: str, name: s
 
 
 def plain_email(text: str) -> str:
-    """Return an address in the form that identifies accounts: in lower case. Raises InvalidRequest if it is invalid."""
+    """Return an e-mail address in the form that identifies accounts: lower case. Raises InvalidRequest if it is
+    invalid.
+    """
     email = text.strip().lower()
     local, at, domain = email.rpartition("@")
     if not at or not local or "." not in domain.strip(".") and domain != "localhost" or len(email) > MAX_EMAIL:
@@ -196,7 +201,9 @@ def _refuse_directory(role: Role) -> None:
 
 
 def _begin_change_of(session: Session, author: Author, action: str, user: str) -> tuple[AuditEntry, Account]:
-    """Open a change of an account, and return it as it is under the write lock: rights are checked on that alone."""
+    """Start a change of an account, and return the account as read under the write lock, for the check of the author's
+    rights.
+    """
     user_id = get_account(session, user, tenant_id=author.tenant_id).user.id
     entry = begin_change(session, author, action, user_id)
     account = get_account(session, user_id, tenant_id=author.tenant_id)

@@ -21,7 +21,7 @@ from contracts.recording.moments import unix_ns
 
 TOKEN_PREFIX: Final = "tk-admin-"
 TOKEN_ID_PREFIX: Final = "tok_"
-# Whom each role may make tokens for, and whose tokens it may revoke: nobody above itself.
+# Roles whose tokens each role may create and revoke: none above itself.
 _GRANTS: Final[dict[Role, Collection[Role]]] = {
     Role.OWNER: tuple(Role),
     Role.ADMIN: (Role.ADMIN, Role.FINANCE, Role.TEAM_LEAD, Role.DEVELOPER, Role.DIRECTORY),
@@ -32,7 +32,7 @@ _GRANTS: Final[dict[Role, Collection[Role]]] = {
 }
 _OF_A_TENANT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 REVOKED: Final = "revoked"
-# Each token with what the account that made it may do now: nothing if it was removed, or is kept out.
+# Each token with the current role of the account that created it; none if that was removed or is disabled.
 _WITH_ACCOUNT: Final = (
     select(AdminToken, RoleGrant)
     .outerjoin(User, and_(User.id == AdminToken.user_id, User.is_active))
@@ -44,7 +44,7 @@ _WITH_ACCOUNT: Final = (
 class NewToken:
     """A new token. It applies to everything if `tenant_id` is empty, else to that tenant, or one team of it.
 
-    `user_id` is the account that creates it, `parent_id` the token, empty for none; it ends with either.
+    `user_id` and `parent_id` are the account and the token that create it, if any; it ends with either.
     """
 
     name: str
@@ -58,26 +58,26 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class ListedToken:
-    """A token with why it is refused now; empty: it works."""
+    """A token, and the reason why it is refused now; empty if it is valid."""
 
     token: AdminToken
     refused: str
 
 
 def digest_of_token(token: str) -> bytes:
-    """Return a digest by which two tokens are compared in a time that does not depend on them, nor on their lengths."""
+    """Return a digest for comparing tokens in constant time, whatever their lengths."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
 def is_token_like(secret: str) -> bool:
-    """Return whether text has a token's format, so that nonsense costs no lookup."""
+    """Return whether text has a token's format, so that other text needs no lookup."""
     return secret.startswith(TOKEN_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(TOKEN_PREFIX))
 
 
 def create_token(
     session: Session, author: Author, granted_by: Role, new: NewToken, secret: str, pepper: bytes
 ) -> AdminToken:
-    """Register a token under the digest of its secret, which the caller shows once and forgets.
+    """Register a token under the digest of its secret, which the caller shows once and does not store.
 
     It ends with its parent, unless an earlier time is stated. Raises PermissionDenied on a role above the author's own;
     InvalidRequest on an end in the past or after its parent's, or a role that does not match the tenant and team;
@@ -115,7 +115,9 @@ def create_token(
 def list_tokens(
     session: Session, now: datetime, *, tenant_id: str = "", after: str = "", limit: int = 100
 ) -> list[ListedToken]:
-    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant if it is not empty."""
+    """Return up to `limit` tokens after an id, oldest first, including refused ones; of one tenant if it is
+    not empty.
+    """
     wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
     if tenant_id:
         wanted = wanted.where(AdminToken.tenant_id == tenant_id)
@@ -151,7 +153,7 @@ def revoke_token(session: Session, author: Author, granted_by: Role, token_id: s
 
 
 def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[str]:
-    """Revoke the tokens that an account created, as part of the change that removes it, and return their ids."""
+    """Revoke the tokens that an account created, within the change that removes the account; return their ids."""
     made = (AdminToken.user_id == user_id, AdminToken.revoked_at.is_(None))
     tokens = list(session.scalars(select(AdminToken).where(*made).order_by(AdminToken.id)))
     for token in tokens:
@@ -171,7 +173,9 @@ def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> A
 
 
 def refusal_of(token: AdminToken, grant: RoleGrant | None, now: datetime) -> str:
-    """Return why a token is refused; empty if it works. `grant` is what its account may do now, if it is let in."""
+    """Return why a token is refused; empty if it is valid. `grant` is the current role of its account, if that is
+    enabled.
+    """
     if token.revoked_at is not None:
         return REVOKED
     if token.expires_at is not None and token.expires_at <= now:
@@ -190,7 +194,7 @@ def _listed(session: Session, token: AdminToken, grant: RoleGrant | None, now: d
     while parent_id and not refused and parent_id not in seen:
         seen.add(parent_id)
         parent = session.get(AdminToken, parent_id)
-        # A parent's account is looked at with the token's own: it is the same one.
+        # The parent's account need not be checked: it is the token's own.
         if parent is None or parent.revoked_at is not None:
             refused = "the token that made it is revoked"
         elif parent.expires_at is not None and parent.expires_at <= now:
@@ -201,7 +205,9 @@ def _listed(session: Session, token: AdminToken, grant: RoleGrant | None, now: d
 
 
 def _end_of(session: Session, new: NewToken) -> datetime | None:
-    """Return when a new token ends: as stated, else with its parent. Raises InvalidRequest on a later time."""
+    """Return when a new token ends: as stated, else with its parent. Raises InvalidRequest if it would outlive its
+    parent.
+    """
     parent = session.get(AdminToken, new.parent_id) if new.parent_id else None
     latest = None if parent is None else parent.expires_at
     if latest is not None and new.expires_at is not None and new.expires_at > latest:
@@ -214,7 +220,7 @@ def _end_of(session: Session, new: NewToken) -> datetime | None:
 
 
 def _revoke_made_with(session: Session, parents: Sequence[str], at: datetime) -> list[str]:
-    """Revoke the tokens created with tokens, recursively, and return their ids."""
+    """Revoke the tokens that were created with these tokens, recursively; return their ids."""
     ended: list[str] = []
     seen = set(parents)
     while parents:
@@ -240,7 +246,7 @@ def _subject(tenant_id: str, token_id: str) -> str:
 
 
 def check_grant(granted_by: Role, role: Role) -> None:
-    """Verify that a role may grant or remove another. Raises PermissionDenied if that is above it."""
+    """Raise PermissionDenied if a role may not grant or remove another, since that is above it."""
     if role not in _GRANTS[granted_by]:
         raise PermissionDenied(f"the role {granted_by.value!r} may not give or take the role {role.value!r}")
 
@@ -248,7 +254,7 @@ def check_grant(granted_by: Role, role: Role) -> None:
 def check_reach(session: Session, author: Author, role: Role, tenant_id: str, team_id: str) -> None:
     """Check that a role fits its scope (tenant, team), and that the author's scope includes it.
 
-    Raise InvalidRequest if role and scope do not fit, NotFound on an unknown tenant or team, or on a tenant outside
+    Raises InvalidRequest if role and scope do not fit, NotFound on an unknown tenant or team, or on a tenant outside
     the author's scope.
     """
     if author.tenant_id not in ("", tenant_id):

@@ -1,4 +1,4 @@
-"""The raised alerts: opened once, resolved once, each with its notifications in the same transaction."""
+"""The alert log: each alert is opened and resolved once, in one transaction with its notifications."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,18 +21,18 @@ from contracts.recording.moments import unix_ns
 from contracts.rules.alert_channels import traits_of
 from contracts.rules.alerts import Event, Finding, Rule
 
-_MOST_TOLD: Final = 50  # alerts that one notice lists; it says how many more there are
+_MOST_TOLD: Final = 50  # alerts listed in one notification; the rest is counted
 _CHUNK_ROWS: Final = 500
-_SEEN_EVERY: Final = timedelta(minutes=5)  # how exact `last_seen_at` is: a write for each look would be thousands
+_SEEN_EVERY: Final = timedelta(minutes=5)  # precision of `last_seen_at`, which saves thousands of writes
 _MAX_SUMMARY: Final = 500
 _MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
 _SENT_LEVEL: Final = "sent_level"
-_SENT_AS: Final = "sent_as"  # the severities that it was sent with: its end goes to whoever took one of them
-_URGENCY: Final = "urgency"  # a finding's level; the fact `level` is whose budget or limit it is
+_SENT_AS: Final = "sent_as"  # severities that it was sent with: channels for one of these get its end
+_URGENCY: Final = "urgency"  # a finding's level, unlike the fact `level`, the scope of a budget or limit
 _PAGE_LEVEL: Final = 1_000
 _WORDS: Final = ("title", "condition", "value", "bound")
-# Facts that are found out once, when an alert opens or becomes more severe.
+# Facts that are determined once, when an alert opens or becomes more severe.
 _KEPT_FACTS: Final = ("cause", "cause_search", "cause_outcome", "began_at", "affected", _SENT_LEVEL, _SENT_AS)
 _OWN_FACTS: Final = frozenset((*_WORDS, *_KEPT_FACTS, _URGENCY, "owner", "runbook", "ends_quietly"))
 
@@ -51,7 +51,7 @@ class Settled:
 
 @dataclass(slots=True)
 class _Notices:
-    """What one rule has to send: alerts that opened, became more severe or are still open, and those that ended."""
+    """The alerts that one rule has to send: opened, more severe, still open, and ended ones."""
 
     firing: list[AnyAlert] = field(default_factory=list)
     escalated: list[AnyAlert] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Notices:
     resolved: list[AnyAlert] = field(default_factory=list)
 
     def leave_out(self, rule: Rule, silences: Sequence[AlertSilence]) -> None:
-        """Leave out silenced alerts; an end is sent only if its start was."""
+        """Remove silenced alerts; an end is sent only if the start was."""
         for name in ("firing", "escalated", "repeated"):
             kept = [alert for alert in getattr(self, name) if not _is_silenced(alert, rule, silences)]
             setattr(self, name, kept)
@@ -68,10 +68,10 @@ class _Notices:
 def settle_alerts(
     session: Session, found: Sequence[tuple[Rule, Sequence[Finding]]], now: datetime, quiet_rules: Iterable[str] = ()
 ) -> Settled:
-    """Update the alerts of these rules by their findings, and queue the resulting notifications.
+    """Update the alerts of these rules to match their findings, and queue notifications. Call it under a lease.
 
-    Call it under a lease. A finding with an open alert keeps it; an alert without a finding is resolved. A finding that
-    `ends_quietly` is raised once per fingerprint. `quiet_rules` are removed rules: their alerts are resolved without a
+    A finding opens an alert or keeps its open one; an open alert without a finding is resolved. A finding that
+    `ends_quietly` is raised once per fingerprint. Alerts of `quiet_rules`, which were removed, are resolved without a
     notification.
     """
     rules = [rule.id for rule, _ in found]
@@ -114,7 +114,7 @@ def _settle_rule(
     for finding in findings:
         key = finding_key(rule.id, finding)
         if key in held:
-            continue  # two findings of one fingerprint are one alert
+            continue  # findings with the same fingerprint are one alert
         held.add(key)
         alert: AnyAlert | None = known.get(key)
         if alert is None:
@@ -122,7 +122,7 @@ def _settle_rule(
             fresh.append(alert)
             settled.opened += 1
         elif alert.resolved_at is not None:
-            continue  # once for its fingerprint, and it was
+            continue  # raised before: only once per fingerprint
         else:
             _refresh(rule, alert, finding, now)
         if alert.notified_at is None:
@@ -193,7 +193,7 @@ def _refresh(rule: Rule, alert: AnyAlert, finding: Finding, now: datetime) -> No
 
 def _resolve(alert: Alert, now: datetime, settled: Settled) -> None:
     alert.resolved_at = now
-    if not alert.facts.get("ends_quietly"):  # which keeps its key: it must not be raised again
+    if not alert.facts.get("ends_quietly"):  # else its key stays, so that it is not raised again
         alert.open_key = alert.id
     settled.resolved += 1
 
@@ -222,7 +222,7 @@ def _write_notices(
 
 
 def _is_for(channel: AlertChannel, alert: AnyAlert, event: Event) -> bool:
-    """Return whether a channel accepts alerts of that severity and tenant; empty lists accept all.
+    """Return whether a channel accepts alerts of this severity and tenant; empty lists accept all.
 
     The end of an alert is sent to every channel that accepts one of the severities that it was sent with.
     """
@@ -259,7 +259,7 @@ def notice_body(
 
 
 def alert_facts(alert: AnyAlert) -> dict[str, object]:
-    """Return an alert as plain values, the same for notices, the HTTP interface and the command line."""
+    """Return an alert as plain values, the same for notifications, the HTTP API and the command line."""
     return {
         "id": alert.id,
         "rule": alert.rule_id,
@@ -285,7 +285,7 @@ def alert_facts(alert: AnyAlert) -> dict[str, object]:
 
 
 def _requests_link(alert: AnyAlert) -> str:
-    """Return the address of the Requests page that shows what the cause is about; empty if no cause is known."""
+    """Return the URL of the Requests page, filtered by the alert's cause; empty if no cause is known."""
     if not alert.facts.get("cause"):
         return ""
     wanted = {
@@ -357,7 +357,7 @@ def open_rules(session: Session) -> set[str]:
 
 
 def forget_alerts(session: Session, before: datetime) -> None:
-    """Remove alerts that were resolved, and notices that ended, before a moment."""
+    """Remove alerts that were resolved before a time, and notifications that ended before it."""
     unsynchronised = {"synchronize_session": False}
     session.execute(delete(Alert).where(Alert.resolved_at < before), execution_options=unsynchronised)
     session.execute(delete(AlertDelivery).where(AlertDelivery.ended_at < before), execution_options=unsynchronised)
@@ -394,7 +394,7 @@ def _by_key(session: Session, keys: Sequence[str]) -> dict[str, Alert]:
 
 
 def _is_silenced(alert: AnyAlert, rule: Rule, silences: Sequence[AlertSilence]) -> bool:
-    # A tenant's silence is for its own rules: what the platform hears of a tenant is not the tenant's to decide.
+    # A tenant's silence applies to its own rules: it must not silence the platform's alerts about the tenant.
     return any(
         silence.tenant_id in ("", rule.tenant)
         and silence.rule_id in ("", alert.rule_id)

@@ -13,7 +13,7 @@ from contracts.control import AlertChannel, AlertDelivery
 from contracts.rules.alert_channels import traits_of
 
 GIVE_UP_AFTER: Final = timedelta(days=1)
-# Longer than any attempt may last (see backends/channels): a notice that is still being sent by then was cut off.
+# Longer than any attempt may last (see backends/channels): a notice still being sent after this was interrupted.
 ATTEMPT_LASTS: Final = timedelta(seconds=60)
 _UNDER_WAY: Final = ("waiting", "sending")
 _MAX_ERROR: Final = 200
@@ -35,13 +35,13 @@ class DueNotice:
 
 
 def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[DueNotice]:
-    """Return notifications that are due, oldest first, and give up those that cannot be sent.
+    """Return due notifications, oldest first; those that cannot be sent are marked as failed.
 
-    A notification waits while an earlier one about the same alert is being sent to the same channel: an end must not
-    arrive before the start.
+    A notification waits while an earlier one about the same alert is being sent to the same channel, so that an end
+    does not arrive before its start.
     """
     if session.scalar(select(AlertDelivery.id).where(AlertDelivery.next_attempt_at <= now).limit(1)) is None:
-        return []  # asked every second: what waits is read only where something is due
+        return []  # called every second: queued notices are read only if one is due
     rows = session.scalars(
         select(AlertDelivery)
         .where(AlertDelivery.next_attempt_at.is_not(None))
@@ -56,7 +56,7 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
         if not is_first or row.next_attempt_at is None or row.next_attempt_at > now:
             continue
         channel = session.get(AlertChannel, row.channel_id)
-        # One of the same id that is another tenant's was made after this one's was deleted.
+        # Another tenant's channel with the same id was created after this notice's channel was deleted.
         if channel is None or channel.tenant_id != row.tenant_id:
             _end(row, "given_up", now, "the channel is gone")
         elif row.state == "sending" and not traits_of(channel.kind).is_repeatable:
@@ -81,7 +81,7 @@ def claim_notice(session: Session, notice: DueNotice, now: datetime) -> bool:
         )
         .values(attempts=notice.attempts + 1, state="sending", next_attempt_at=now + ATTEMPT_LASTS)
     )
-    assert isinstance(claimed, CursorResult)  # what UPDATE gives
+    assert isinstance(claimed, CursorResult)  # the result of an UPDATE
     return bool(claimed.rowcount == 1)
 
 
@@ -117,7 +117,9 @@ def fail_notice(
 def list_deliveries(
     session: Session, *, tenant: str = "", channel: str = "", before: str = "", limit: int = 100
 ) -> list[tuple[AlertDelivery, str]]:
-    """Return notices with their channels' kinds, the latest first, of one tenant's channels or one channel if named."""
+    """Return up to `limit` notifications with their channels' kinds, latest first; of one tenant or channel
+    if named.
+    """
     wanted = (
         select(AlertDelivery, AlertChannel.kind)
         .outerjoin(AlertChannel, AlertChannel.id == AlertDelivery.channel_id)
@@ -138,7 +140,7 @@ def list_deliveries(
 
 @dataclass(frozen=True, slots=True)
 class ChannelFault:
-    """A channel whose latest notice did not arrive, or is not known to have."""
+    """A channel whose latest notification failed, or may not have arrived."""
 
     channel: str
     kind: str
@@ -148,7 +150,7 @@ class ChannelFault:
 
 
 def channel_faults(session: Session) -> list[ChannelFault]:
-    """Return the channels whose latest notice that was tried did not arrive, by id."""
+    """Return the channels whose latest attempted notification did not arrive, by id."""
     found = []
     for channel in session.scalars(select(AlertChannel).order_by(AlertChannel.id)):
         tried = (

@@ -1,4 +1,4 @@
-"""Rules, channels and silences in the control database."""
+"""Alert rules, channels and silences in the control database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,9 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class NewSilence:
-    """Alerts of a rule, or of all, whose fingerprint begins with `subject`, are not sent from then till then."""
+    """Suppresses notifications between two times: of alerts of one rule, or all, whose fingerprint begins with
+    `subject`.
+    """
 
     tenant: str
     ends_at: datetime
@@ -85,7 +87,8 @@ def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
 
 
 def update_rule(session: Session, author: Author, rule_id: str, change: RuleChange) -> AlertRule:
-    """Change a rule. Its open alerts stay as long as they are found; those of a rule that is switched off end quietly.
+    """Change a rule. Its open alerts stay while their conditions hold; those of a deactivated rule end without
+    notification.
 
     Raises as `create_rule` does, and NotFound on a rule that is not the author's.
     """
@@ -181,7 +184,7 @@ def update_channel(
 
 
 def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSilence:
-    """Add a silence. Raises InvalidRequest if it would end before it begins or is over, NotFound on its rule."""
+    """Add a silence. Raises InvalidRequest if it ends before it begins or in the past, NotFound on an unknown rule."""
     silence_id = f"sil_{uuid7(unix_ns(author.at)).hex}"
     begin_change(session, author, "alert_silence.create", _subject(new.tenant, silence_id), {"rule": new.rule_id})
     check_reach(session, author, new.tenant)
@@ -248,16 +251,16 @@ def delete_row(session: Session, author: Author, table: type[RowT], row_id: str)
 
 @dataclass(frozen=True, slots=True)
 class LoadedRules:
-    """The active rules with their creation times, and why others could not be read, by id."""
+    """The active rules with their creation times, and the faults of unreadable rules, by id."""
 
     rules: list[tuple[Rule, datetime]]
     faults: dict[str, str]
 
 
 def load_rules(session: Session) -> LoadedRules:
-    """Return the active rules, and one for each budget that names channels.
+    """Return the active rules, including one for each budget that names channels.
 
-    An unreadable one is left out and named in the faults; the others stay active.
+    An unreadable rule is left out and listed in the faults; the others stay active.
     """
     loaded = LoadedRules([], {})
     for row in session.scalars(select(AlertRule).where(AlertRule.is_active).order_by(AlertRule.id)):
@@ -295,7 +298,7 @@ def check_channels(session: Session, author: Author, tenant: str, channels: Sequ
     """Raise NotFound if a channel does not exist, or may not be notified by the tenant's rule or budget."""
     for channel in channels:
         found = session.get(AlertChannel, channel)
-        # A tenant's alerts go to its own channels: a platform's may be read by other people.
+        # A tenant's alerts go only to its own channels: other people may read the platform's.
         if found is None or found.tenant_id not in ("", tenant) or (found.tenant_id == "" and author.tenant_id):
             raise NotFound(
                 f"channel {channel!r} does not exist for {_whose(tenant)}; `tollkeeper channels list` shows all",

@@ -1,7 +1,7 @@
-"""The control database as files: one per table, one JSON line per row, equal for SQLite and PostgreSQL.
+"""Archives the control database as files: one per table, one JSON line per row, the same for SQLite and PostgreSQL.
 
-Tables are read as the database describes them, not as the code declares them: a backup of an older revision is loaded
-as it was, and migrated afterwards.
+Tables are read as the database describes them, not as the code declares them: a backup of an older revision is restored
+at that revision, and migrated afterwards.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ _LOADED_AT_ONCE: Final = 1000
 
 
 class ControlCopyDiffers(TollkeeperError):
-    """A copy of a control database differs from the backup. Nothing of it was stored."""
+    """A restored control database differs from the backup; the transaction was rolled back."""
 
     code = "copy_differs"
 
 
 class ArchivedRows(msgspec.Struct, frozen=True):
-    """The number of a table's rows, and the SHA-256 of their lines in the order of the text."""
+    """The number of a table's rows, and the SHA-256 of their lines in sorted order."""
 
     rows: int
     checksum: str
@@ -74,7 +74,7 @@ def write_control(database: ControlDatabase, directory: Path, say: Callable[[str
 
 
 def digest_control(database: ControlDatabase) -> dict[str, ArchivedRows]:
-    """Digest every table, all as of one moment."""
+    """Return the row count and checksum of every table, all as of one time."""
     return {name: _digest(lines) for name, lines in _all_lines(database)}
 
 
@@ -112,7 +112,7 @@ def load_control(
 
 
 def _all_lines(database: ControlDatabase) -> Iterator[tuple[str, list[str]]]:
-    """Yield every table's rows as of one moment: each database's own isolation sees to that."""
+    """Yield every table's rows as lines, all as of one time by the database's transaction isolation."""
     is_postgres = database.url.get_backend_name() == "postgresql"
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ") if is_postgres else database.engine
     with engine.connect() as connection, connection.begin():
@@ -142,7 +142,7 @@ def _line(row: Row[Any]) -> str:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, datetime):  # SQLite forgets that it keeps UTC
+    if isinstance(value, datetime):  # SQLite returns UTC times without a zone
         return (value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     return value
 
@@ -157,7 +157,7 @@ def _load(connection: Connection, table: Table, path: Path) -> None:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be read ({type(error).__name__}): the backup is damaged") from error
     numbers = [column.name for column in table.primary_key.columns if isinstance(column.type, Integer)]
-    rows.sort(key=lambda row: [row[name] for name in numbers])  # the audit takes its entries in their order alone
+    rows.sort(key=lambda row: [row[name] for name in numbers])  # audit entries can be loaded only in this order
     for start in range(0, len(rows), _LOADED_AT_ONCE):
         connection.execute(insert(table), rows[start : start + _LOADED_AT_ONCE])
     if connection.dialect.name == "postgresql":
@@ -189,7 +189,7 @@ def _raise_counters(connection: Connection, table: Table) -> None:
 def _require_empty(connection: Connection, tables: list[Table], shown_url: str) -> None:
     for table in tables:
         rows = connection.execute(select(table).limit(2)).all()
-        # The counter of changes begins with one row, made by its migration.
+        # The revision counter has one row, created by its migration.
         if len(rows) > (1 if table.name == "revision" else 0):
             raise ConfigurationError(
                 f"the control database {shown_url} has rows in {table.name} already; name an empty one, "

@@ -1,4 +1,4 @@
-"""The audit trail as it is read: who changed what, the latest first."""
+"""Lists the audit log: who changed what, latest first."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from contracts.control import AuditEntry
 
-# Nouns whose subject begins with their tenant. A pool's target or a model may be called "acme/small" as well.
+# Nouns of entries whose subject begins with a tenant. Other subjects may look alike, such as a model "acme/small".
 _OF_TENANTS: Final = (
     *("tenant", "team", "project", "key", "limit", "budget", "token", "user", "session", "saved_view"),
     *("slo", "alert_rule", "alert_channel", "alert_silence", "alert"),
@@ -19,7 +19,7 @@ def list_audit(
 ) -> list[AuditEntry]:
     """Return up to `limit` entries with ids below `before`, latest first.
 
-    `tenant_id` restricts them to changes within a tenant; `action` to one ("key.revoke") or to a noun ("key").
+    `tenant_id` restricts them to changes within a tenant, `action` to one action ("key.revoke") or noun ("key").
     """
     wanted = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(limit)
     if before is not None:
@@ -32,4 +32,4 @@ def list_audit(
     if action:
         of_noun = AuditEntry.action.startswith(f"{action}.", autoescape=True)
         wanted = wanted.where(or_(AuditEntry.action == action, of_noun))
-    return [entry for entry in session.scalars(wanted) if entry is not None]  # a forged row may have no number
+    return [entry for entry in session.scalars(wanted) if entry is not None]  # a forged row may lack a number

@@ -1,8 +1,8 @@
-"""The control database's audit log as a chain: each entry contains the hash of the previous one.
+"""The control database's audit log as a hash chain: each entry contains the hash of the previous one.
 
-Entries are chained when their transaction ends, under the lock that `begin_change` takes, so that the chain has the
-order of the numbers and concurrent writers wait for each other. The content of an entry may have to be erased; so the
-hash covers a salted hash of the content, which stays, and the erasure's own entry names the entries that it emptied.
+Entries are chained when their transaction ends, under the lock that `begin_change` takes, so that concurrent writers
+chain them in the order of their numbers. Since an entry's content may have to be erased, its hash covers only a salted
+hash of the content, which stays; the entry about the erasure lists the entries that it emptied.
 """
 
 import hashlib
@@ -22,11 +22,11 @@ from backends.control.sound_rows import READS_ALL, UNSOUND
 from contracts.control import AuditEntry
 
 CHAIN: Final = "control"
-WITNESS_BEGINS: Final = "audit.witness_begins"  # its subject is the chain of files that vouches from then on
+WITNESS_BEGINS: Final = "audit.witness_begins"  # its subject is the chain of files that confirms entries from then on
 ERASED: Final = "erased"
 ERASED_ENTRIES: Final = "entries"  # in the detail of an erasure's entry
 BEGINNING: Final = hashlib.sha256(b"tollkeeper audit chain\n" + CHAIN.encode()).hexdigest()
-_PENDING: Final = "audit_entries"  # in a session's info
+_PENDING: Final = "audit_entries"  # key in a session's info
 _AT_ONCE: Final = 1000
 _SALT_BYTES: Final = 16
 _HASH_DIGITS: Final = 64
@@ -36,8 +36,8 @@ _COLUMNS: Final = (
     *(AuditEntry.detail, AuditEntry.salt, AuditEntry.facts_hash, AuditEntry.prev, AuditEntry.hash),
 )
 _NOWHEN: Final = datetime.fromtimestamp(0, UTC)
-# How a row is read that is not what its columns promise. SQLite keeps any value in any column, and bytes that are not
-# UTF-8 as text; PostgreSQL has moments that Python has not.
+# Errors of reading invalid rows. SQLite stores any value in any column, and bytes that are not UTF-8 as text;
+# PostgreSQL stores times that Python cannot represent.
 _UNREADABLE: Final = (*UNSOUND, DataError, OperationalError)
 
 
@@ -56,7 +56,7 @@ class AuditRow:
     facts_hash: str
     prev: str
     hash: str
-    unreadable: str = ""  # why, if its values cannot be read: then it has none but its number
+    unreadable: str = ""  # the fault if its values cannot be read; then only `id` is set
 
     @property
     def is_chained(self) -> bool:
@@ -66,7 +66,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """The first entry that is wrong, by its number, and what is wrong with it."""
+    """The first invalid entry, by its number, and its fault."""
 
     entry: int
     what: str
@@ -80,17 +80,17 @@ class RowsReport:
     last: int = 0
     last_hash: str = ""
     erased: int = 0
-    begun: dict[str, int] = field(default_factory=dict)  # chains that vouch for the entries, by the entry that names it
+    begun: dict[str, int] = field(default_factory=dict)  # confirming chains, by the entry that names each
     fault: RowFault | None = None
 
 
 def note_entry(session: Session, entry: AuditEntry) -> None:
-    """Chain an entry when its transaction ends."""
+    """Queue an entry, which `chain_pending` adds to the chain when its transaction ends."""
     session.info.setdefault(_PENDING, []).append(entry)
 
 
 def chain_pending(session: Session) -> None:
-    """Append the transaction's entries to the hash chain, in order. A `before_commit` hook."""
+    """Add the transaction's entries to the hash chain, in order. For a session's `before_commit`."""
     pending: list[AuditEntry] = session.info.pop(_PENDING, [])
     entries = sorted((entry for entry in pending if entry in session), key=lambda entry: entry.id)
     if not entries:
@@ -114,12 +114,14 @@ def drop_pending(session: Session) -> None:
 
 
 def facts_hash(salt: str, subject: str, detail: Mapping[str, object]) -> str:
-    """Return the hash of an entry's content; without its salt, it cannot be compared with guesses."""
+    """Return the salted hash of an entry's content; without the salt, guesses cannot be compared with it."""
     return hashlib.sha256(_canonical([salt, subject, detail])).hexdigest()
 
 
 def entry_hash(entry: int, at: datetime, actor: str, action: str, address: str, facts: str, prev: str) -> str:
-    """Return an entry's hash: SHA-256 of canonical JSON (sorted keys, no blanks, UTF-8), the moment in microseconds."""
+    """Return an entry's hash: SHA-256 of canonical JSON (sorted keys, no blanks, UTF-8), with its time in
+    microseconds.
+    """
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     stated = {"id": entry, "at": moment, "actor": actor, "action": action, "address": address}
     return hashlib.sha256(_canonical({**stated, "facts": facts, "prev": prev})).hexdigest()
@@ -128,8 +130,7 @@ def entry_hash(entry: int, at: datetime, actor: str, action: str, address: str, 
 def read_rows(session: Session, *, after: int | None = None) -> Iterator[AuditRow]:
     """Yield every row of the table, ordered by number; with `after`, only those with greater numbers.
 
-    No row is left out, whatever its number and whether or not its values can be read: all other views of the audit log
-    are a subset.
+    Includes rows that cannot be read, with their fault, so no entry is left out.
     """
     while True:
         wanted = select(AuditEntry.id).order_by(AuditEntry.id)
@@ -142,7 +143,7 @@ def read_rows(session: Session, *, after: int | None = None) -> Iterator[AuditRo
             last = part[-1]
         if last == after or not isinstance(last, int):
             return
-        after = last  # entries written meanwhile: an erasure may explain what was read as emptied
+        after = last  # entries written meanwhile: one may be an erasure that explains emptied entries
 
 
 def _rows_of(session: Session, numbers: Sequence[int | None]) -> Iterator[AuditRow]:
@@ -184,25 +185,27 @@ def _unreadable(number: object, what: str) -> AuditRow:
 
 
 def _raise_if_away(error: Exception) -> None:
-    """Raise the error again if it does not concern a row: the database does not answer."""
+    """Raise the error again if it is not about a row: the database is unavailable."""
     if isinstance(error, OperationalError) and not _is_of_python(error.orig):
         raise error
 
 
 def _is_of_python(error: BaseException | None) -> bool:
-    # SQLite's own errors have a code. One without is of Python, which could not decode a text that SQLite gave it.
+    # SQLite's own errors have a code. One without is Python's, which could not decode a text.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) is None
 
 
 def begun_chains(session: Session) -> set[str]:
-    """Return the names of the chains of files that confirm the database's entries, by the entries."""
+    """Return the names of the chains of files that confirm the database's entries, as the entries state them."""
     return set(session.scalars(select(AuditEntry.subject).where(AuditEntry.action == WITNESS_BEGINS)))
 
 
 def verify_rows(rows: Iterator[AuditRow]) -> RowsReport:
-    """Walk the chain to its end, or to the first entry that is wrong. Its first entry is the first row of all."""
+    """Verify the chain from its first entry, which must be the table's first row, to its end or its first invalid
+    entry.
+    """
     report, prev = RowsReport(), BEGINNING
-    emptied: dict[int, None] = {}  # entries without what they are about, until an erasure's entry names them
+    emptied: dict[int, None] = {}  # emptied entries that no erasure has listed yet
     for row in rows:
         what = _fault(row, prev)
         if what:

@@ -16,7 +16,7 @@ from backends.control.audit_chain import AuditRow, RowsReport, read_rows, verify
 from backends.control.database import ControlDatabase
 
 DATABASE = "control database"
-WITNESS = "control"  # the folder of the chain that vouches for the control database
+WITNESS = "control"  # the folder of the chain that confirms the control database's entries
 _GONE = (
     "put audit/ back from a backup, or put on record with `tollkeeper audit accept-restore` why it is gone "
     "(a control plane that has never run here begins a chain at its start)"
@@ -25,14 +25,14 @@ _GONE = (
 
 @dataclass(frozen=True, slots=True)
 class AuditFindings:
-    """What was verified, and the first fault of each, if any."""
+    """The result of a verification: the verified chains (places), and the first fault of each, if any."""
 
     places: list[dict[str, Any]]
     faults: list[Fault]
 
     @property
     def is_sound(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return whether there is no fault."""
         return not self.faults
 
 
@@ -46,8 +46,8 @@ def check_audit(
 ) -> AuditFindings:
     """Verify all chains of a data directory, the database's, and the sink's copies of them.
 
-    `is_shared`: others use the sink as well, so a chain there that is not here is not missing. Its confirmations count:
-    another control plane has written it, in its own data directory.
+    `is_shared`: other installations or control planes use the sink too, so a chain that exists only there is not
+    missing, and its confirmations count.
     """
     reports = verify_chains(data, keys)
     in_sink: list[ChainReport] = []
@@ -78,7 +78,8 @@ class Vouching:
     """Compares the database's entries with the chains' confirmations: `first_wrong` is the first missing or changed
     one.
 
-    `before` is the number and hash of the last entry before it, or of all if there is none; 0 for no entry.
+    `before` is the number and hash of the entry before it, or of the last entry if none is wrong; number 0 for no
+    entry.
     """
 
     rows: RowsReport
@@ -86,8 +87,8 @@ class Vouching:
     first_wrong: int | None
     is_gone: bool
     before: tuple[int, str]
-    missing: tuple[int, str] | None = None  # the first entry that names a chain that is gone, and the chain
-    is_starting: bool = False  # a control plane has opened its chain, and vouches for the entries within a second
+    missing: tuple[int, str] | None = None  # the first entry that names a missing chain, and that chain
+    is_starting: bool = False  # a control plane has opened its chain, and will confirm the entries within a second
 
     @property
     def fault(self) -> Fault | None:
@@ -147,7 +148,7 @@ class _Comparison:
 
 
 def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> Vouching:
-    """Walk the database's chain, and compare it with what chains vouch for."""
+    """Verify the database's chain, and compare its entries with the chains' confirmations."""
     vouched = _vouched(reports)
     compared = _Comparison(vouched)
     with database.session() as session:
@@ -181,7 +182,7 @@ def check_sink(
 
 
 def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
-    """Return the chains by name, of several copies the longest: a restored copy may be a part of another."""
+    """Return the chains by name; of several copies of a chain the longest, as a restored copy may be shorter."""
     found: dict[str, ChainReport] = {}
     for report in sorted(reports, key=lambda each: each.last):
         if report.chain:
@@ -190,7 +191,7 @@ def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
 
 
 def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
-    """Return the chains that were accepted to end here before they do in the sink, and with which entry."""
+    """Return the last local entry, by chain, of chains whose local copy was accepted as shorter than the sink's."""
     return {end.chain: end.last for report in reports for one in report.accepted for end in one.chains}
 
 
@@ -224,7 +225,7 @@ def _told(fault: Fault | None) -> dict[str, Any] | None:
 
 
 def _shown_database(vouching: Vouching) -> dict[str, Any]:
-    """Return the database's chain as a place, as `_shown` returns a chain of files."""
+    """Return the database's chain in the form of `_shown`."""
     return {
         "place": DATABASE,
         "entries": vouching.rows.entries,

@@ -1,4 +1,4 @@
-"""Months of the books, tenants' details on invoices, and the register of issued documents."""
+"""Accounting months, tenants' details on invoices, and the register of issued documents."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ from contracts.control import BookDocument, BookPeriod, BookProfile
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.pricing.book_entries import DocumentKind
 
-ISSUER: Final = ""  # in place of a tenant: who issues
+ISSUER: Final = ""  # in place of a tenant's id: the issuer of invoices
 _PREFIXES: Final[Mapping[DocumentKind, str]] = {"invoice": "INV", "credit_note": "CN", "cancellation": "CAN"}
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _MAX_DUE_DAYS: Final = 365
@@ -45,7 +45,7 @@ class ProfileChange:
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """A document as it is issued, with the `next_number` of its kind, which its pages show."""
+    """A document to be issued. `number` is the `next_number` of its kind, which its pages show."""
 
     number: str
     kind: DocumentKind
@@ -88,12 +88,12 @@ def profile_of(session: Session, tenant: str) -> BookProfile:
 
 
 def list_profiles(session: Session) -> list[BookProfile]:
-    """Return the details that are set, of tenants and of the issuer."""
+    """Return all stored details on invoices, of tenants and of the issuer."""
     return list(session.scalars(select(BookProfile).order_by(BookProfile.tenant_id)))
 
 
 def needs_two_people(session: Session) -> bool:
-    """Return whether changes of the books need a second person."""
+    """Return whether changes of adjustments and invoices need the approval of a second person."""
     return profile_of(session, ISSUER).is_two_person
 
 
@@ -182,7 +182,7 @@ def list_periods(session: Session, *, tenant: str = "") -> list[BookPeriod]:
 
 
 def closed_periods(session: Session, tenants: Iterable[str] = ()) -> dict[tuple[str, str], str]:
-    """Return the invoice that closes each closed month, by tenant and month; of some tenants if named."""
+    """Return the invoices that closed months, by tenant and month; of some tenants if named."""
     wanted = select(BookPeriod.tenant_id, BookPeriod.month, BookPeriod.invoice).where(BookPeriod.state == "closed")
     named = sorted(set(tenants))
     if named:
@@ -191,7 +191,7 @@ def closed_periods(session: Session, tenants: Iterable[str] = ()) -> dict[tuple[
 
 
 def refuse_closed(session: Session, months: Iterable[tuple[str, str]]) -> None:
-    """Raise Conflict if one of these months of tenants is closed, with the way to correct it."""
+    """Raise Conflict if one of these months of tenants is closed; the message says how to correct it."""
     wanted = set(months)
     closed = closed_periods(session, (tenant for tenant, _ in wanted))
     for tenant, month in sorted(wanted & closed.keys()):
@@ -217,7 +217,7 @@ def set_period(session: Session, author: Author, tenant: str, month: str, state:
 
 
 def write_document(session: Session, author: Author, new: NewDocument) -> BookDocument:
-    """Write a document in the transaction that takes its number: numbers have no gaps."""
+    """Write a document in the transaction that takes its number, so that numbers have no gaps."""
     row = BookDocument(
         number=new.number,
         kind=new.kind,
@@ -249,7 +249,7 @@ def write_document(session: Session, author: Author, new: NewDocument) -> BookDo
 
 
 def next_number(session: Session, kind: DocumentKind, issued_on: date) -> str:
-    """Return the number that the next document of a kind has, such as INV-2026-00001: of the year of its issue."""
+    """Return the next document number of a kind in the year of its issue, such as INV-2026-00001."""
     prefix = f"{_PREFIXES[kind]}-{issued_on:%Y}-"
     # By length first: INV-2026-100000 comes after INV-2026-99999.
     latest = (func.length(BookDocument.number).desc(), BookDocument.number.desc())

@@ -1,7 +1,8 @@
-"""Adjustments of the books in the control database: booked in one transaction with their audit entry, never changed.
+"""Adjustments of recorded costs in the control database: booked in one transaction with their audit entry, never
+changed.
 
-Entries are here and not in the store because they must be written once, all or none, together with their author: the
-store has no transactions. The store has a copy of booked entries (`analytics/books/projection.py`), which reports read.
+They are not in the store because it has no transactions: entries must be written once, all or none, with their author.
+The store has a copy of booked entries (`analytics/books/projection.py`), which reports read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
 
 _WRITTEN_AT_ONCE: Final = 5_000
-# In the order of EntryGroup's and Effect's fields.
+# In the order of the fields of EntryGroup and Effect.
 _GROUP_COLUMNS: Final = ("tenant_id", "team", "project", "key_id", "model", "provider", "price_version", "used_at")
 _EFFECT_COLUMNS: Final = (
     "amount_usd",
@@ -65,8 +66,8 @@ class NewAdjustment:
 
 
 def booked_effects(session: Session, start: datetime, end: datetime, *, tenant: str = "") -> dict[EntryGroup, Effect]:
-    """Return the sum of price corrections of usage in a range so far, by group; proposals count as well."""
-    # Columns, not rows as objects: a month of many keys has hundreds of thousands.
+    """Return the sum of price corrections of usage in a range so far, by group; proposed ones are included."""
+    # Columns instead of objects: a month of many keys has hundreds of thousands of entries.
     wanted = (
         select(*(getattr(BookEntry, name) for name in (*_GROUP_COLUMNS, *_EFFECT_COLUMNS)))
         .join(BookAdjustment)
@@ -115,9 +116,9 @@ def proposed_in(session: Session, tenant: str, period: str) -> str | None:
 def write_adjustment(
     session: Session, author: Author, new: NewAdjustment, entries: Sequence[Entry], *, state: AdjustmentState = "booked"
 ) -> BookAdjustment:
-    """Write an adjustment with its entries. Call it in a change that `begin_change` has opened, with the write lock.
+    """Write an adjustment with its entries. Call it within a change that `begin_change` has started.
 
-    Raise InvalidRequest if there is no reason or there are too many entries.
+    Raises InvalidRequest if there is no reason or there are too many entries.
     """
     reason = new.reason.strip()
     if not reason or len(reason) > MAX_REASON:
@@ -236,7 +237,7 @@ def reverse_adjustment(
 def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, is_approved: bool) -> BookAdjustment:
     """Book or reject a proposed adjustment.
 
-    Raise NotFound, and Conflict if it is not proposed any more or the approver is who proposed it.
+    Raises NotFound, and Conflict if it is no longer proposed, or the approver is the person who proposed it.
     """
     action = "book.approve" if is_approved else "book.reject"
     begin_change(session, author, action, adjustment_id)
@@ -254,7 +255,7 @@ def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, i
     row.state = "booked" if is_approved else "rejected"
     row.approved_by, row.approved_at = author.name, author.at
     if not is_approved:
-        row.reverses = None  # it may be proposed again
+        row.reverses = None  # so that it may be proposed again
     session.flush()
     return row
 
@@ -266,14 +267,14 @@ def booked_totals(session: Session) -> Mapping[str, BookAdjustment]:
 
 
 def group_of(row: BookEntry) -> EntryGroup:
-    """Return the group of requests that a row is about."""
+    """Return a row's group of requests."""
     return EntryGroup(
         row.tenant_id, row.team, row.project, row.key_id, row.model, row.provider, row.price_version, row.used_at
     )
 
 
 def effect_of(row: BookEntry) -> Effect:
-    """Return the effect of a row."""
+    """Return a row's price correction."""
     return Effect(
         pico_usd(row.amount_usd),
         row.unpriced_requests,
@@ -286,7 +287,7 @@ def effect_of(row: BookEntry) -> Effect:
 
 
 def entry_of(row: BookEntry) -> Entry:
-    """Return the entry in a row."""
+    """Build the entry in a row."""
     return Entry(group_of(row), effect_of(row), row.requests, row.period)
 
 

@@ -1,6 +1,6 @@
-"""Objects of a new installation: a scripted model with a price, a tenant and a key.
+"""Creates the objects of a new installation: a scripted model with a price, a tenant and a key.
 
-The models of an engine host and an upstream named in the environment are added. Everything here may run at every start.
+Also adds the models of an engine host and of an upstream named in the environment. Safe to run at every start.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ BUILTIN_POOL = "builtin"
 BUILTIN_MODEL = "tollkeeper-5m"
 _ENGINE_TARGET = "engine"
 _BUILTIN_CONTEXT_TOKENS = 8192
-# A standard cost, as nobody sells this model: the order of magnitude of what small open models are sold for.
+# A standard cost: nobody sells this model. The order of magnitude of prices of small open models.
 _BUILTIN_USD_PER_MTOK = (Decimal("0.02"), Decimal("0.002"), Decimal("0.10"))
 UPSTREAM_POOL = "upstream"
 _UPSTREAM_TARGET = "upstream-1"
@@ -42,7 +42,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class EngineOffer:
-    """One of our engine hosts, and what it serves besides the built-in model, if it serves that."""
+    """One of our engine hosts: its URL, and the models and the embedder that it serves besides the built-in model."""
 
     url: str
     models: tuple[str, ...] = ()
@@ -50,14 +50,14 @@ class EngineOffer:
 
 
 def is_fresh(session: Session) -> bool:
-    """Return whether the database has no tenant, model or pool. Otherwise it is not changed."""
+    """Return whether the database has no tenant, model or pool yet."""
     return not any(session.scalars(select(table.id).limit(1)).first() for table in (Tenant, Model, Pool))
 
 
 def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> None:
-    """Add the demonstration to a new database.
+    """Add the demonstration's objects to a new database.
 
-    Raises Conflict if another control plane of the same database does so concurrently; its demonstration then stays.
+    Raises Conflict if another control plane of the same database has added them concurrently.
     """
     create_pool(session, author, DEMO_POOL)
     create_target(session, author, DEMO_POOL, NewTarget(id="scripted", kind="scripted"))
@@ -80,11 +80,11 @@ def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> 
 
 
 def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first: bool) -> bool:
-    """Make an engine host's models reachable; return whether anything changed.
+    """Add an engine host's target and models; return whether anything changed.
 
     The built-in model and the embedder are added at an installation's first start only, with their standard costs: what
-    an operator removes stays removed. Models the operator names are added whenever they are missing, and the target
-    follows the host's URL.
+    an operator removes stays removed. Models that the operator names are added whenever they are missing, and the
+    target's URL is updated.
     """
     named = [name for name in offer.models if name != BUILTIN_MODEL]
     wanted = [name for name in named if session.get(Model, name) is None]
@@ -106,7 +106,7 @@ def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first
 
 
 def _point(session: Session, author: Author, target: Target | None, url: str) -> None:
-    """Let the engine host's target have a URL; make the target if there is none."""
+    """Set the URL of the engine host's target; create the target if there is none."""
     if target is None:
         create_target(session, author, BUILTIN_POOL, NewTarget(id=_ENGINE_TARGET, kind="engine", url=url))
     elif target.url != url:
@@ -116,13 +116,13 @@ def _point(session: Session, author: Author, target: Target | None, url: str) ->
 
 
 def _add_standard_cost(session: Session, author: Author, model: str) -> None:
-    # One name space for all cards, so the embedder's version says whose it is.
+    # Versions are unique over all cards, so the embedder's contains its name.
     version = BUILTIN_VERSIONS + ("2026-11" if model == BUILTIN_MODEL else f"{model}/2026-11")
     create_standard_cost(session, author, NewStandardCost(model, version, *_BUILTIN_USD_PER_MTOK))
 
 
 def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:
-    """Make the upstream's model reachable as the environment states it; return whether anything changed."""
+    """Add or update the upstream's target and model from the environment; return whether anything changed."""
     target = session.get(Target, (UPSTREAM_POOL, _UPSTREAM_TARGET))
     stated = (upstream.url, upstream.model, upstream.key_ref)
     is_model_known = session.get(Model, upstream.model) is not None

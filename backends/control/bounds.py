@@ -1,7 +1,7 @@
 """Limits and budgets that an author restricted to a tenant or team may see and change.
 
-No author sets rules for the whole of their own scope: a tenant's administrator not those of level tenant, and a team
-lead not those of the team.
+Authors may not change rules for the whole of their own scope: a tenant's administrator not those of level tenant, and a
+team lead not those of the team.
 """
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -13,7 +13,7 @@ from contracts.errors import PermissionDenied
 
 
 def visible_rules(table: type[Limit] | type[Budget], tenant_id: str, team_id: str) -> ColumnElement[bool]:
-    """Return the condition for the rules that are shown: all of a tenant, or of one team, its projects and its keys."""
+    """Return the SQL condition for visible rules: all of a tenant, or those of one team, its projects and its keys."""
     of_tenant = table.tenant_id == tenant_id
     if not team_id:
         return of_tenant

@@ -14,12 +14,12 @@ from contracts.control import Budget, BudgetEvent
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns, utc_moment
 
-# The first wait is longer than an attempt may last, so that no second control plane begins one meanwhile.
+# The first wait is longer than an attempt may last, so that no other control plane starts one meanwhile.
 _FIRST_WAIT: Final = timedelta(seconds=10)
 _LONGEST_WAIT: Final = timedelta(hours=1)
 _GIVE_UP_AFTER: Final = timedelta(days=1)
 _MAX_ERROR: Final = 200
-NOW_REFUSING: Final = 100  # percent; of a hard budget its first refusal, whatever is spent by then
+NOW_REFUSING: Final = 100  # percent; for a hard budget, its first refusal, whatever was spent by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class PassedThreshold:
 
 
 def record_event(session: Session, passed: PassedThreshold, at: datetime) -> bool:
-    """Record that a threshold was passed. Return False if another gateway had, or the budget was deleted.
+    """Record that a threshold was passed. Return False if it was recorded before, or the budget was deleted.
 
-    After an increase of the budget a threshold may be passed again in its period: that is a new event which replaces
-    the old one.
+    After an increase of the budget, a threshold may be passed again in the same period: the new event replaces the old
+    one.
     """
     webhook_url = session.scalar(select(Budget.webhook_url).where(Budget.id == passed.budget_id))
     if webhook_url is None:
@@ -67,13 +67,14 @@ def record_event(session: Session, passed: PassedThreshold, at: datetime) -> boo
             },
             where=BudgetEvent.amount < insert.excluded.amount,
         )
-        .returning(BudgetEvent.id)  # the count of rows is not known on both databases
+        .returning(BudgetEvent.id)  # not every database returns the number of rows
     )
     return written is not None
 
 
 def refusing_budgets(session: Session, since: datetime) -> dict[tuple[str, str, int], int]:
-    """Return the hard budgets that refused a request, by budget, subject and period start (Unix ns): the amount then.
+    """Return the hard budgets that refused a request, by budget, subject and period start (Unix ns), with their amount
+    then.
 
     Includes periods that started since a time, and budgets without periods.
     """
@@ -96,9 +97,8 @@ def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[Bud
 
 
 def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tuple[BudgetEvent, Budget]]:
-    """Return events whose webhook is due now, longest due first, with their budgets.
-
-    If the webhook was removed meanwhile, they wait for another.
+    """Return events whose webhook is due, longest due first, with their budgets. Budgets without a webhook are left
+    out.
     """
     wanted = (
         select(BudgetEvent, Budget)
@@ -111,9 +111,9 @@ def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tupl
 
 
 def claim_event(session: Session, event_id: str, attempts: int, now: datetime) -> bool:
-    """Reserve an event for one attempt; False if another control plane took it since it was read.
+    """Reserve an event for one attempt; False if another control plane claimed it since it was read.
 
-    If this process dies during the attempt, the event is due again after the wait.
+    If this process ends during the attempt, the event is due again after the wait.
     """
     claimed = session.execute(
         update(BudgetEvent)
@@ -133,7 +133,7 @@ def finish_event(session: Session, event_id: str, at: datetime) -> None:
 
 
 def fail_event(session: Session, event_id: str, error: str) -> bool:
-    """Record why an attempt failed; False if it was the last: the event is given up a day after it happened."""
+    """Record why an attempt failed. Return False if it was the last, because the event is a day old."""
     event = session.get(BudgetEvent, event_id)
     if event is None:
         return False
@@ -146,5 +146,5 @@ def fail_event(session: Session, event_id: str, error: str) -> bool:
 
 def wait_after(attempts: int) -> timedelta:
     """Return the wait after this many attempts: 10 s, doubled each time, at most an hour."""
-    doubled = 1 << min(attempts - 1, 20)  # bounded: the thousandth attempt's wait would not fit a timedelta
+    doubled = 1 << min(attempts - 1, 20)  # bounded: else the wait would exceed a timedelta
     return min(_FIRST_WAIT * doubled, _LONGEST_WAIT)

@@ -1,8 +1,8 @@
 """Recounts of budgets: the difference between the ledger's spending and the gateways' counts.
 
-A recount is stored as one more state beside those of the gateways, so that sums include it; gateways get it with the
-budget (`BudgetSpec.adjustments`). It states the whole difference for a period, not a step: a repeated recount is
-counted once, and what gateways count meanwhile is not changed.
+A recount is stored as an additional gateway state, so that sums include it; gateways receive it with the budget
+(`BudgetSpec.adjustments`). It is the whole difference for a period, so repeating a recount changes nothing, and later
+counts of gateways are added to it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from contracts.rules.rule_words import exact_text
 
 @dataclass(frozen=True, slots=True)
 class Recounted:
-    """One subject of a recounted budget, in its base unit. `adjustment` is in force, or would be."""
+    """The recount of one subject of a budget, in the budget's base unit. `adjustment` is, or would be, in force."""
 
     subject: str
     spent_before: int
@@ -44,9 +44,9 @@ def recount_budget(
     *,
     applies: bool,
 ) -> list[Recounted]:
-    """Set the difference to what gateways counted, by subject; without `applies`, only compute it.
+    """Set the difference to the gateways' counts, by subject; without `applies`, only compute it.
 
-    Raise NotFound as `get_budget` does, Conflict if another period has started, and InvalidRequest for a budget of GPU
+    Raises NotFound as `get_budget` does, Conflict if another period has started, and InvalidRequest for a budget of GPU
     time or if a subject's spending would be below zero.
     """
     if applies:

@@ -34,7 +34,7 @@ class BudgetStanding:
 def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
     """Return the usage of all budgets in periods that started since a time; one query for all tenants.
 
-    A budget whose row cannot be read is left out: gateways name it.
+    Unreadable budgets are left out; gateways report them.
     """
     rows = session.execute(
         select(
@@ -64,7 +64,7 @@ def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
             continue
         spec, created_ns = known
         team = subject.partition("/")[0] if spec.scope.level in ("team", "project") else ""
-        is_whole = (budget_id, subject, period_start) in from_ledger  # with what was used before it was made
+        is_whole = (budget_id, subject, period_start) in from_ledger  # includes usage from before the budget's creation
         counts_since_ns = start_ns if is_whole else max(start_ns, created_ns)
         standings.append(BudgetStanding(spec, subject, team, start_ns, bounds[1], counts_since_ns, amount))
     return standings

@@ -1,4 +1,4 @@
-"""Spending of budgets, written by gateways in the background without raising the revision."""
+"""Spending of budgets, written by gateways in the background without raising the configuration's revision."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def publish_states(session: Session, gateway: str, states: Sequence[GatewayState
 
 
 def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list[GatewayState]:
-    """Return the states that a gateway has stored: where it continues after a restart without shared counters."""
+    """Return the states that a gateway has stored, from which it continues after a restart without shared counters."""
     wanted = set(budget_ids)
     rows = session.scalars(select(BudgetState).where(BudgetState.gateway == gateway))
     return [
@@ -115,7 +115,7 @@ def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str
 
 
 def with_state(sofar: Spent, gateway: str, updated_at: datetime, settled: int, reserved: int, overdraft: int) -> Spent:
-    """Return a sum with one more state in it."""
+    """Return a sum that includes one more state."""
     return Spent(
         sofar.settled + settled,
         sofar.reserved + reserved,
@@ -126,7 +126,7 @@ def with_state(sofar: Spent, gateway: str, updated_at: datetime, settled: int, r
 
 
 def since_of(sofar: Spent, gateway: str, updated_at: datetime) -> datetime | None:
-    """Return how old a sum is with one more state in it; a recount does not become old."""
+    """Return the time of the oldest state in a sum with one more state; recounts are ignored."""
     if gateway == RECOUNT:
         return sofar.since
     return updated_at if sofar.since is None else min(sofar.since, updated_at)
@@ -142,7 +142,7 @@ def forget_states(session: Session, before: datetime) -> None:
 
 
 def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
-    """Return the database's own INSERT: the portable one knows no ON CONFLICT."""
+    """Return the INSERT of the database's dialect, which unlike SQLAlchemy's generic one supports ON CONFLICT."""
     return (postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert)(table)
 
 

@@ -1,4 +1,4 @@
-"""Budgets in the control database, and their state. Gateways write the spending."""
+"""Budgets in the control database: create, list, change, delete. Their spending is in `budget_states`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class NewBudget:
     webhook_url: str = ""
     when_away: str = "refuse"
     when_unpriced: str = "refuse"
-    id: str = ""  # empty: made up
+    id: str = ""  # empty: generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +166,14 @@ def update_budget(session: Session, author: Author, tenant_id: str, budget_id: s
 
     If two people are needed, a change that loosens a hard budget is a proposal: the budget is unchanged until another
     person sends the same change. Raises as `create_budget` does, and Conflict if the amount would fall below the
-    spending of this period, or one person asks twice.
+    spending of this period, or the same person sends the change twice.
     """
     entry = begin_change(session, author, "budget.update", f"{tenant_id}/{budget_id}")
     row = get_budget(session, tenant_id, budget_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)
     before = _values(row)
     check_channels(session, author, tenant_id, change.channels or ())
-    with session.no_autoflush:  # a change that is about to be refused must not be written first
+    with session.no_autoflush:  # the change must not be written before it is checked
         _apply(row, change)
         row.updated_at = author.at
         spec = _checked_spec(session, row)
@@ -199,7 +199,9 @@ def update_budget(session: Session, author: Author, tenant_id: str, budget_id: s
 
 
 def _is_loosened(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Return whether a change of a hard budget lets more be spent: a higher amount, an earlier end, or a soft one."""
+    """Return whether a change of a hard budget permits more spending: a higher amount, an earlier end, or making it
+    soft.
+    """
     if not before["is_hard"]:
         return False
     is_raised = any(
@@ -224,7 +226,7 @@ def _is_confirmed(
 
 
 def _asked(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """Return the requested values of a change, amounts without trailing zeros."""
+    """Return a change's requested values, with amounts without trailing zeros."""
     amount = {} if after["amount_usd"] is None else {"amount_usd": f"{Decimal(str(after['amount_usd'])).normalize():f}"}
     return {name: amount.get(name, after[name]) for name in after if after[name] != before[name]}
 
@@ -266,7 +268,7 @@ def _checked_spec(session: Session, row: Budget) -> BudgetSpec:
     try:
         return spec_of(session, row)
     except ConfigurationError as error:
-        # The caller knows what it asked for, and a new budget's id is nobody's yet.
+        # Without the id, which is unknown to the caller who creates a budget.
         amount_field = "gpu_milliseconds" if row.amount_usd is None else "amount_usd"
         field = amount_field if error.param in (None, "amount", "metric") else error.param
         raise InvalidRequest(error.fault, param=field) from error
@@ -303,7 +305,7 @@ def _scope_detail(row: Budget) -> dict[str, object]:
 
 
 def _values(row: Budget) -> dict[str, object]:
-    # Whether a webhook is set and not which: its path may be a secret.
+    # Only whether a webhook is set: its URL may contain a secret.
     return {
         "amount_usd": None if row.amount_usd is None else format(row.amount_usd, "f"),
         "gpu_milliseconds": row.gpu_milliseconds,

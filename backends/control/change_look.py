@@ -1,4 +1,4 @@
-"""Whether the control database may have changed since it was read: for SQLite its files show it, without a query.
+"""Detects without a query whether a SQLite control database may have changed since it was read, from its files' times.
 
 A query takes a thread and a millisecond of CPU time, several times a second in every process of an idle installation.
 """
@@ -13,7 +13,7 @@ from sqlalchemy import URL
 
 from backends.processes.file_stamp import file_stamp
 
-_SETTLED_NS: Final = 50_000_000  # a file's time has steps of some milliseconds: two commits may have the same
+_SETTLED_NS: Final = 50_000_000  # file times are only exact to some milliseconds: two commits may have the same
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -27,10 +27,10 @@ class ChangeLook:
         monotonic: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Accept the database's URL, and the interval after which it is read even if its files have not changed."""
+        """`url` is the database's; it is read every `ask_every_seconds` even if its files have not changed."""
         path = url.database if url.get_backend_name() == "sqlite" else None
         is_file = path not in (None, "", ":memory:")
-        # A commit writes the write-ahead log; a checkpoint writes the file itself.
+        # A commit changes the write-ahead log, a checkpoint the database file.
         self._paths = (Path(str(path)), Path(f"{path}-wal")) if is_file else ()
         self._ask_every_seconds = ask_every_seconds
         self._monotonic = monotonic
@@ -39,13 +39,13 @@ class ChangeLook:
         self._read_at = float("-inf")
 
     def may_have_changed(self) -> bool:
-        """Return whether a read could find anything new: always, if only a query can tell."""
+        """Return whether a read could find changes; always True for databases other than SQLite."""
         if self._stamp is None or self._monotonic() - self._read_at >= self._ask_every_seconds:
             return True
         return self._stamp != self._now()
 
     def begin_read(self) -> None:
-        """Record that the database is about to be read, with all that was committed until now."""
+        """Record that the database is about to be read, including all commits until now."""
         self._read_at = self._monotonic()
         stamp = self._now()
         newest_ns = max((one[0] for one in stamp if one is not None), default=None)
@@ -54,7 +54,7 @@ class ChangeLook:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Start to read, and forget that in case it fails."""
+        """Enclose a read: calls `begin_read`, and `forget` if it fails."""
         self.begin_read()
         try:
             yield

@@ -16,7 +16,7 @@ _MAX_SUBJECT = 300
 
 Area = Literal["rules", "serving"]
 _ALL_AREAS: Final[tuple[Area, ...]] = ("rules", "serving")
-# By the noun of an action, what gateways must read again besides the keys that changed; a noun not listed: all of it.
+# What gateways must read again, besides changed keys, by the noun of an action; everything for other nouns.
 _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "key": (),
     "token": (),
@@ -50,15 +50,15 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "alert_channel": (),
     "alert_silence": (),
     "alert": (),
-    "configuration": (),  # what a plan changes is named by its own entries
+    "configuration": (),  # each change of a plan has its own entry
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, from which address, and when (UTC). The time is also the row's `created_at`.
+    """The author of a change, their network address, and the time (UTC), which is also the row's `created_at`.
 
-    `tenant_id` and `team_id` are what the author is restricted to; empty: nothing.
+    `tenant_id` and `team_id` are what the author is restricted to; empty: unrestricted.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """The database's revisions: the number that gateways poll, and the last one of each area; see `Revision`."""
+    """The database's revisions: the number that gateways poll, and the last change of each area; see `Revision`."""
 
     number: int = 0
     rules: int = 0
@@ -83,14 +83,14 @@ def begin_change(
 ) -> AuditEntry:
     """Start a change: raise the revision and write the audit entry, both rolled back if the transaction fails.
 
-    Call it before reading what the change depends on: raising the revision takes the write lock on either database, so
-    later checks for duplicates and overlaps cannot race with another change. `detail` must never contain a secret; the
-    entry is returned, so that the previous values can be added to it.
+    Call it before reading what the change depends on: raising the revision takes the database's write lock, so later
+    checks for duplicates and overlaps cannot race with another change. `detail` must never contain a secret. Previous
+    values can be added to the returned entry.
     """
     areas = _AREAS.get(action.partition(".")[0], _ALL_AREAS)
     raise_all = {name: Revision.number + 1 for name in ("number", *areas)}
     raised = session.execute(update(Revision).where(Revision.id == _THE_ROW).values(raise_all))
-    assert isinstance(raised, CursorResult)  # what an UPDATE gives
+    assert isinstance(raised, CursorResult)  # the result of an UPDATE
     if raised.rowcount == 0:
         session.add(Revision(id=_THE_ROW, number=1, rules=1, serving=1))
     entry = AuditEntry(
@@ -108,18 +108,20 @@ def begin_change(
 
 
 def read_revision(session: Session) -> int:
-    """Return the number that moves with every change; 0 before the first."""
+    """Return the number of the last change; 0 before the first."""
     return read_revisions(session).number
 
 
 def read_revisions(session: Session) -> Revisions:
-    """Return how far the database is, by area; all 0 before the first change."""
+    """Return the numbers of the last changes, in total and by area; all 0 before the first."""
     columns = (Revision.number, Revision.rules, Revision.serving, Revision.keys_floor)
     row = session.execute(select(*columns).where(Revision.id == _THE_ROW)).first()
     return Revisions() if row is None else Revisions(*row)
 
 
 def raise_keys_floor(session: Session, number: int) -> None:
-    """Make gateways below `number` read all keys: the rows that describe changes up to then are about to be deleted."""
+    """Make gateways with a revision below `number` read all keys, since rows about changes up to it are about to be
+    deleted.
+    """
     behind = (Revision.id == _THE_ROW, Revision.keys_floor < number)
     session.execute(update(Revision).where(*behind).values(keys_floor=number))

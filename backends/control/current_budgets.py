@@ -1,4 +1,4 @@
-"""Every budget with its usage in the current period, read at once, for pages that show them all."""
+"""Reads all budgets with their usage in the current period, for pages that list them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from contracts.rules.periods import budget_period
 
 @dataclass(frozen=True, slots=True)
 class CurrentBudget:
-    """A budget and its period of now, in Unix nanoseconds; without a period before it begins and after it has ended.
+    """A budget and its current period in Unix nanoseconds; `None` before the budget starts and after it has ended.
 
-    `spent` is by subject; empty if no gateway has told of any use.
+    `spent` is by subject; empty if no gateway has reported usage.
     """
 
     spec: BudgetSpec
@@ -34,7 +34,7 @@ class CurrentBudget:
 def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: str = "") -> list[CurrentBudget]:
     """Return the budgets of one tenant, or of one of its teams, or of all tenants, in order of creation.
 
-    Two queries, for any number of budgets. A budget whose row cannot be read is left out: gateways name it.
+    Always two queries. Unreadable budgets are left out; gateways report them.
     """
     wanted = select(Budget, Tenant.time_zone).join(Tenant).order_by(Budget.id)
     if tenant:
@@ -58,7 +58,7 @@ def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[
     """Return what is charged since the start of each budget's period, by budget and subject: the sum over gateways."""
     if not starts_ns:
         return {}
-    # As in `load_standings`: the oldest start bounds what is read; the periods of each budget are told apart below.
+    # As in `load_standings`: the query is bounded by the oldest start; each budget's own period is selected below.
     recent = [start_ns for start_ns in starts_ns.values() if start_ns]
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
     state = (BudgetState.reserved, BudgetState.overdraft, BudgetState.gateway, BudgetState.updated_at)

@@ -1,4 +1,4 @@
-"""The one door to the control-plane database: SQLite or PostgreSQL, told apart by URL only."""
+"""Connections and sessions of the control-plane database: SQLite or PostgreSQL, depending on the URL."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -38,10 +38,10 @@ _DAMAGED: Final = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
 
 
 class ControlDatabase:
-    """A control-plane database. Connects at first use; safe to share between threads, one session each."""
+    """A control-plane database. Connects at first use. Threads may share it, each with its own session."""
 
     def __init__(self, url: str) -> None:
-        """Accept a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        """`url` is SQLAlchemy's; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
         self.url: URL = database_url(url)
         self.engine: Engine = _engine(self.url)
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
@@ -108,22 +108,22 @@ class ControlDatabase:
 
     @property
     def is_there(self) -> bool:
-        """Return whether there may be a database: opening would create a missing SQLite file."""
+        """Return whether the database may exist; False for a missing SQLite file, which opening would create."""
         path = self.url.database
         return self.url.get_backend_name() != "sqlite" or (path not in (None, "", ":memory:") and Path(path).exists())
 
     @property
     def shown_url(self) -> str:
-        """The URL as it may be shown: without its password."""
+        """Return the URL for logs and messages: without its password."""
         return self.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
-        """Close the connections: those in the pool now, those of sessions still open, in other threads, as they end."""
+        """Close the connections: pooled ones now, those of open sessions when these end."""
         self._is_closed = True
         self.engine.dispose()
 
     def _close_late(self, connection: object, record: ConnectionPoolEntry) -> None:
-        if self._is_closed:  # nobody closes what comes back to a pool that was disposed of
+        if self._is_closed:  # a disposed pool does not close connections returned to it
             record.invalidate()
 
     def _translated(self, error: DBAPIError) -> TollkeeperError:
@@ -150,7 +150,7 @@ class ControlDatabase:
 
 
 def _is_damaged(error: BaseException | None) -> bool:
-    # The low byte is the primary code; what SQLite adds above it says where it met the damage.
+    # The low byte is SQLite's primary error code; the higher bits give details.
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
@@ -195,7 +195,9 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:
-    """WAL: readers never wait for the writer. The busy timeout lets writers wait for one another."""
+    """Set up a new SQLite connection: WAL, so that readers never wait for the writer, and a busy timeout
+    for writers.
+    """
     for pragma in (
         f"busy_timeout = {_BUSY_MILLISECONDS}",
         "journal_mode = WAL",

@@ -1,7 +1,7 @@
 """Users and groups that an identity provider provisions (SCIM 2.0): accounts and teams of a tenant.
 
-A user is a developer in the first of its groups, by order of creation, and stays in its team while one of its groups is
-that team. An account with another role, set by a person, keeps it.
+A user is a developer in the team of the group that was created first, and stays in a team while one of their groups
+belongs to it. An account with another role, set by an administrator, keeps it.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ GROUP: Final = "Group"
 _MAX_NAME: Final = 200
 _MAX_SLUG: Final = 63
 _NOT_A_SLUG: Final = re.compile(r"[^a-z0-9]+")
-# Whoever may make a directory's token may give this role (backends/control/admin_tokens.py).
+# A role that may create the directory's token may grant the developer role (backends/control/admin_tokens.py).
 _GRANTED_BY: Final = Role.ADMIN
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user as the provider states it. `addresses` are e-mail addresses, the preferred one first."""
+    """A user as the identity provider states it. `addresses` are e-mail addresses, the preferred one first."""
 
     user_name: str
     name: str
@@ -52,7 +52,7 @@ class Person:
 
     @property
     def email(self) -> str:
-        """Return the address to sign in with; one that nobody can own (RFC 2606) if none is stated."""
+        """Return the e-mail address to sign in with; if none is stated, one that nobody can own (RFC 2606)."""
         for stated in (*self.addresses, self.user_name):
             try:
                 return plain_email(stated)
@@ -63,7 +63,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class StatedGroup:
-    """A group as the provider states it. `members` are ids of users that it provisioned."""
+    """A group as the identity provider states it. `members` are ids of users that it provisioned."""
 
     name: str
     members: tuple[str, ...]
@@ -71,7 +71,7 @@ class StatedGroup:
 
 
 def entries_of(session: Session, tenant_id: str, kinds: Iterable[str]) -> list[DirectoryEntry]:
-    """Return what was provisioned into a tenant, in order of creation."""
+    """Return the users or groups that were provisioned into a tenant, in order of creation."""
     wanted = select(DirectoryEntry).where(DirectoryEntry.tenant_id == tenant_id, DirectoryEntry.kind.in_(list(kinds)))
     return list(session.scalars(wanted.order_by(DirectoryEntry.created_at, DirectoryEntry.id)))
 
@@ -108,7 +108,7 @@ def add_person(session: Session, author: Author, person: Person) -> DirectoryEnt
 
 
 def change_person(session: Session, author: Author, entry: DirectoryEntry, person: Person) -> DirectoryEntry:
-    """Set an account to what the provider states now: one that is not active loses its sessions and own keys. Raises as
+    """Update an account to the provider's current state; an inactive one loses its sessions and own keys. Raises as
     `add_person` does.
     """
     begin_change(session, author, "directory.user", f"{author.tenant_id}/{entry.id}")
@@ -131,7 +131,7 @@ def remove_person(session: Session, author: Author, entry: DirectoryEntry) -> No
     session.flush()
     try:
         delete_user(session, author, _GRANTED_BY, entry.id)
-    except NotFound:  # removed by hand before
+    except NotFound:  # an administrator removed it before
         begin_change(session, author, "directory.user", f"{author.tenant_id}/{entry.id}", {"removed": True})
 
 
@@ -150,8 +150,8 @@ def add_group(session: Session, author: Author, group: StatedGroup) -> Directory
 
 
 def change_group(session: Session, author: Author, entry: DirectoryEntry, group: StatedGroup) -> DirectoryEntry:
-    """Set a group to the provider's current state. A team keeps its id when its group is renamed. Raises as `add_group`
-    does.
+    """Update a group to the provider's current state. A team keeps its id when its group is renamed. Raises as
+    `add_group` does.
     """
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{entry.id}", {"name": group.name[:_MAX_NAME]})
     before = members_of(entry)
@@ -162,7 +162,7 @@ def change_group(session: Session, author: Author, entry: DirectoryEntry, group:
 
 
 def remove_group(session: Session, author: Author, entry: DirectoryEntry) -> None:
-    """Forget a group. Its team stays, with what it has used; its members leave it."""
+    """Remove a group. Its team stays with its usage, but without the group's members."""
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{entry.id}", {"removed": True})
     members = members_of(entry)
     session.delete(entry)
@@ -217,7 +217,7 @@ def sign_in_with_groups(session: Session, author: Author, email: str, name: str,
 
 
 def _place(session: Session, author: Author, users: Iterable[str]) -> None:
-    """Put developers into the team of one of their groups."""
+    """Move developers into the team of one of their groups."""
     for user_id in users:
         try:
             account = get_account(session, user_id, tenant_id=author.tenant_id)

@@ -1,4 +1,4 @@
-"""A tenant or an end user leaves the control database, or is written out of it."""
+"""Erases a tenant or an end user from the control database, and exports what it stores about them."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ from contracts.control import (
 )
 from contracts.errors import Conflict
 
-# Of no use to whom it is about, and of some to a thief.
+# Left out of exports: useless to the person, but useful to an attacker.
 _SECRET: Final = frozenset({"digest", "password_digest", "webhook_sealed", "salt"})
 _NAMED_APART: Final = ("price", "issuer")  # kinds of audit entries whose subject does not begin with its tenant
 
@@ -64,7 +64,7 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
     _forget_in_audit(session, entry, or_(*(_of_tenant(tenant_id))))
     for kind in _NAMED_APART:
         _forget_named_apart(session, entry, kind, tenant_id)
-    require_all_read(session)  # what was left out would stay
+    require_all_read(session)  # unreadable rows would not be erased
     session.flush()
     return rows
 
@@ -73,8 +73,8 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
     """Delete what counts or restricts an end user of a tenant, and remove the name from the audit log; return the
     number of rows.
 
-    The spending of the tenant as a whole is counted elsewhere and stays. Abuse incidents do not say which of a key's
-    callers was which user: the networks and user agents of all of them are removed. Raises NotFound on the tenant.
+    The spending of the tenant as a whole stays. Abuse incidents do not state which end user called, so the networks and
+    user agents of all callers are removed from them. Raises NotFound on the tenant.
     """
     digest = hashlib.sha256(user.encode()).hexdigest()
     entry = begin_change(session, author, "user.erase", tenant_id, {"sha256": digest})
@@ -98,7 +98,7 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
 
 
 def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield a tenant's rows by table, as JSON lines without digests of secrets; tables without are left out."""
+    """Yield a tenant's rows by table, as JSON lines without digests of secrets; empty tables are left out."""
     of_its_budgets = select(Budget.id).where(Budget.tenant_id == tenant_id)
     for table in Base.metadata.sorted_tables:
         if table.name == Tenant.__tablename__:
@@ -118,7 +118,7 @@ def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[
 
 
 def export_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield what counts or restricts an end user of a tenant, as `export_tenant` does."""
+    """Yield the rows that count or restrict an end user of a tenant, as `export_tenant` does."""
     for table, where in _of_user(session, tenant_id, user):
         if lines := _lines(session, table, where):
             yield table.name, lines
@@ -158,7 +158,7 @@ def _goes_with_tenant(table: Table) -> bool:
 
 
 def _forget_named_apart(session: Session, erasure: AuditEntry, kind: str, tenant_id: str) -> None:
-    """Erase a tenant's objects that have their own names: all entries about them, including those without an owner."""
+    """Erase the audit entries about a tenant's objects whose subject does not begin with the tenant."""
     of_kind = AuditEntry.action.startswith(f"{kind}.", autoescape=True)
     whose = or_(*(AuditEntry.detail[field].as_string() == tenant_id for field in ("tenant", "tenant_id")))
     names = set(session.scalars(select(AuditEntry.subject).where(of_kind, whose)))
@@ -197,10 +197,10 @@ def _is_about(alert: Any, tenant_id: str, user: str) -> bool:
 
 
 def _forget_in_audit(session: Session, erasure: AuditEntry, where: ColumnElement[bool]) -> None:
-    """Keep that something was done, when and by whom; erase its content. An audit log with gaps would prove nothing.
+    """Erase the content of audit entries; who acted and when stays, since a log with gaps would prove nothing.
 
-    The erasure's own entry names those that it empties, and those that an earlier erasure among them had named: any
-    other empty entry was emptied illegitimately.
+    The erasure's own entry lists the entries that it empties, and those that an earlier, now emptied erasure had
+    listed: any other empty entry was tampered with.
     """
     found = session.execute(select(AuditEntry.id, AuditEntry.detail).where(where, AuditEntry.id < erasure.id)).all()
     emptied = {row.id for row in found}
@@ -209,7 +209,7 @@ def _forget_in_audit(session: Session, erasure: AuditEntry, where: ColumnElement
         emptied.update(named if isinstance(named, list) else ())
     session.execute(update(AuditEntry).where(AuditEntry.id.in_(emptied)).values(subject=ERASED, detail={}, salt=""))
     before = erasure.detail.get(ERASED_ENTRIES, [])
-    assert isinstance(before, list)  # as it is written here
+    assert isinstance(before, list)  # written as a list by this module
     erasure.detail = {**erasure.detail, ERASED_ENTRIES: sorted({*before, *emptied})}
 
 
@@ -218,7 +218,7 @@ def _lines(session: Session, table: Table, where: ColumnElement[bool]) -> list[s
     for row in session.execute(select(table).where(where)):
         facts = {name: _plain(value) for name, value in row._mapping.items() if name not in _SECRET}
         if table.name == AlertChannel.__tablename__:
-            facts["address"] = facts["shown"]  # whoever has the other can post there
+            facts["address"] = facts["shown"]  # the full address lets anyone post there
         lines.append(json.dumps(facts, sort_keys=True))
     return lines
 

@@ -1,4 +1,4 @@
-"""Alerts raised in one evaluation of the rules, thousands at worst: written in one statement."""
+"""Inserts alerts raised in one evaluation of the rules, possibly thousands, in one statement."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,8 +13,8 @@ from contracts.control import Alert
 
 @dataclass(slots=True)
 class FreshAlert:
-    """An alert that is not in the database yet, with the columns of `Alert`. Objects tracked by a session would take
-    longer to create and write than all rules to evaluate.
+    """An alert that is not in the database yet, with the columns of `Alert`, but not tracked by a session, which would
+    be slow.
     """
 
     id: str
@@ -39,6 +39,6 @@ _COLUMNS: Final = tuple(field.name for field in fields(FreshAlert))
 
 
 def insert_alerts(session: Session, fresh: Sequence[FreshAlert]) -> None:
-    """Write alerts created in this transaction. Raises the database's error if one is open already."""
+    """Insert alerts created in this transaction. Raises the database's error if one is open already."""
     if fresh:
         session.execute(insert(Alert), [{name: getattr(alert, name) for name in _COLUMNS} for alert in fresh])

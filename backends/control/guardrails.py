@@ -13,7 +13,7 @@ from contracts.control import Guardrail
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.guardrails.policy import MAX_NAMES, MAX_POLICIES, GuardrailPolicy, StageSpec, policy_of
 
-UNREADABLE: Final = "unreadable"  # no detector's name: a gateway refuses what such a policy covers
+UNREADABLE: Final = "unreadable"  # not a detector: gateways refuse requests that such a policy covers
 
 
 def create_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
@@ -61,10 +61,10 @@ def delete_guardrail(session: Session, author: Author, name: str) -> None:
 
 
 def load_guardrails(rows: SoundRows) -> tuple[GuardrailPolicy, ...]:
-    """Return the policies by their names.
+    """Return the policies by name.
 
-    An unreadable policy is not left out, which would disable its protection: it becomes one that no gateway can use, so
-    that what it covers is refused, as far as that can be read, or else everything.
+    An unreadable policy is replaced by one that no gateway can apply, so that requests that it covers are refused
+    instead of unprotected; if its scope is unreadable too, all requests.
     """
     return tuple(rows.build("guardrail", select(Guardrail).order_by(Guardrail.id), (Guardrail.id,), _policy))
 
@@ -86,7 +86,7 @@ def _policy(row: Any) -> GuardrailPolicy:
 def _words(given: object) -> tuple[str, ...]:
     words = given if isinstance(given, list) else []
     found = tuple(word for word in words if isinstance(word, str) and word)
-    return found if len(found) <= MAX_NAMES else ()  # more than a policy may name: it covers all
+    return found if len(found) <= MAX_NAMES else ()  # too many: treated as unreadable, so it covers all
 
 
 def _checked(name: str, rules: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Identity providers in the control database: gateways accept their tokens in place of keys."""
+"""Identity providers in the control database: gateways accept their tokens instead of keys."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from contracts.control import Issuer
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.serving.configuration import IssuerSpec
 
-# RFC 7518, section 3.1, and RFC 8037: signatures that need a private key. A shared secret would have to be kept here.
+# RFC 7518, section 3.1, and RFC 8037: signatures with a private key. A shared secret would have to be stored here.
 ASYMMETRIC: Final = (
     "RS256",
     "RS384",
@@ -36,7 +36,8 @@ _TEXTS: Final = ("issuer", "audience", "keys_url", "tenant_claim", "team_claim",
 
 @dataclass(frozen=True, slots=True)
 class NewIssuer:
-    """A new identity provider. Either `tenant_id` or `tenant_claim` determines who pays.
+    """A new identity provider. Its tokens' requests are billed to `tenant_id`, or to the tenant in the claim
+    `tenant_claim`.
 
     `scopes` are the restrictions of its tokens, in the fields of a key's scopes.
     """
@@ -96,14 +97,14 @@ def get_issuer(session: Session, issuer_id: str) -> Issuer:
 
 
 def update_issuer(session: Session, author: Author, issuer_id: str, changes: Mapping[str, Any]) -> Issuer:
-    """Change an identity provider: the named fields of `NewIssuer` and of scopes; `None` removes a scope.
+    """Change an identity provider: the named fields of `NewIssuer`, and scopes, of which `None` removes one.
 
     Raises as `create_issuer` does.
     """
     entry = begin_change(session, author, "issuer.update", issuer_id)
     row = get_issuer(session, issuer_id)
     before = _described(row)
-    with session.no_autoflush:  # a change that is about to be refused must not be written first
+    with session.no_autoflush:  # the change must not be written before it is checked
         for name in (*_TEXTS, "tenant_id", "algorithms"):
             if name in changes:
                 setattr(row, name, changes[name])
@@ -116,14 +117,14 @@ def update_issuer(session: Session, author: Author, issuer_id: str, changes: Map
 
 
 def delete_issuer(session: Session, author: Author, issuer_id: str) -> None:
-    """Accept an identity provider's tokens no longer. Raises NotFound."""
+    """Remove an identity provider; its tokens are refused from then on. Raises NotFound."""
     begin_change(session, author, "issuer.delete", issuer_id)
     session.delete(get_issuer(session, issuer_id))
     session.flush()
 
 
 def load_issuers(rows: SoundRows) -> tuple[IssuerSpec, ...]:
-    """Read all identity providers; unreadable ones are left out and named."""
+    """Return all identity providers; unreadable ones are left out and listed in the faults."""
     wanted = select(Issuer).order_by(Issuer.id)
     return tuple(rows.build("issuer", wanted, (Issuer.id,), lambda row: _spec(row[0])))
 

@@ -1,7 +1,6 @@
-"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is
-unreachable.
+"""Stores the last snapshot of the control database as a signed file, with which a gateway can start during an outage.
 
-Only a process with the installation's secret can create one. A file of another release, or a changed one, is not used.
+Only a process with the installation's secret can create one. A file of another release, or a changed one, is ignored.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 _MAC_BYTES: Final = 32
 _FORM: Final = f"2/{SCHEMA_HEAD}"
-_LEAST_BETWEEN_SECONDS: Final = 5.0  # of two writings
+_LEAST_BETWEEN_SECONDS: Final = 5.0  # between two writes
 _SEEN_SECONDS: Final = 20.0
 
 
@@ -41,16 +40,16 @@ class _Seen(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class KeptSnapshot:
-    """A snapshot, and for how long its source has not been seen since (seconds)."""
+    """A stored snapshot, and the seconds since the database last confirmed it."""
 
     snapshot: Snapshot
     age_seconds: float
 
 
 class SnapshotKeeper:
-    """Stores the last snapshot in two files: the snapshot itself, and when the database last confirmed it.
+    """Stores the last snapshot in two files: the snapshot, and the time when the database last confirmed it.
 
-    A process that ends between the two writes leaves a snapshot that is newer than the second file says.
+    If the process ends between the two writes, the snapshot is newer than that time.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class SnapshotKeeper:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folder` is the gateway's own; `secret` is the installation's."""
+        """`folder` is the gateway's own; `secret` is the installation's, for the signature."""
         self._folder = folder
         self._file, self._seen_file = folder / "configuration", folder / "seen"
         self._key = hmac.digest(secret, b"kept snapshot", hashlib.sha256)
@@ -72,11 +71,11 @@ class SnapshotKeeper:
         self._has_failed = False
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Record a newer snapshot, which `seen` writes."""
+        """Accept a newer snapshot, which the next `seen` writes."""
         self._waiting = snapshot
 
     def seen(self) -> None:
-        """Record that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
+        """Record that the database answers, and write a pending snapshot. Never raises, even if the disk is full."""
         now = self._monotonic()
         try:
             if self._waiting is not None and now - self._kept_at >= _LEAST_BETWEEN_SECONDS:
@@ -149,7 +148,7 @@ def _plain(value: Any) -> object:
 
 
 def _made(kind: type, value: Any) -> object:
-    if kind is object:  # a target's settings, which are what JSON can say
+    if kind is object:  # a target's settings: any JSON
         return value
     if kind is PriceBook:
         cards = msgspec.convert(value, _Cards)

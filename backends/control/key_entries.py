@@ -1,7 +1,7 @@
-"""Keys as gateways hold them, read from the control database: all at the start, then only those that changed.
+"""Reads the gateways' key entries from the control database: all at the start, then only those that changed.
 
-Rows are read a page at a time and only the needed columns, and equal values share one object in memory: 100,000 keys
-must fit beside everything else in 150 MB.
+Rows are read a page at a time with only the needed columns, and equal values share one object: 100,000 keys must fit
+beside everything else in 150 MB.
 """
 
 import json
@@ -21,7 +21,7 @@ from contracts.recording.moments import unix_ns
 from contracts.serving.configuration import KeyEntry
 
 _PAGE_ROWS: Final = 2_000
-_MOST_APART: Final = 2_000  # entries that changed; with more, all are put into a dictionary of their own
+_MOST_APART: Final = 2_000  # changed entries; with more, they are merged into a new dictionary
 Where: TypeAlias = tuple[ColumnElement[bool], ...]
 
 _OF_KEY: Final = (
@@ -30,7 +30,7 @@ _OF_KEY: Final = (
     ApiKey.team_id,
     ApiKey.project_id,
     ApiKey.expires_at,
-    cast(ApiKey.scopes, Text),  # as text, since most keys have the same: each text is read once
+    cast(ApiKey.scopes, Text),  # as text: most keys have the same scopes, so each text is parsed once
     *(Tenant.created_at, Team.created_at, Project.created_at),
 )
 _OF_TEAM: Final = and_(Team.tenant_id == ApiKey.tenant_id, Team.id == ApiKey.team_id)
@@ -41,25 +41,25 @@ _LIVE: Final = (ApiKey.revoked_at.is_(None), Tenant.is_active)
 
 
 class KeyBook(Mapping[bytes, KeyEntry]):
-    """Entries by digest, immutable: a change creates another book.
+    """Immutable entries by digest; a change creates another book.
 
-    A book shares the dictionary of its predecessor and stores only what changed since. A copy of 100,000 keys for each
-    change would take 5 MB, which the allocator does not return.
+    A book shares the dictionary of its predecessor and stores only later changes. Copying 100,000 keys at each change
+    would take 5 MB, which the allocator does not return to the system.
     """
 
     __slots__ = ("_all", "_apart", "_count")
 
     def __init__(self, entries: dict[bytes, KeyEntry]) -> None:
-        """Adopt `entries`, which must not be changed from now on."""
+        """Adopt `entries` without a copy; the caller must not change them any more."""
         self._all = entries
-        self._apart: dict[bytes, KeyEntry | None] = {}  # None: there no longer
+        self._apart: dict[bytes, KeyEntry | None] = {}  # `None`: removed
         self._count = len(entries)
 
     def changed(self, changes: dict[bytes, KeyEntry | None]) -> "KeyBook":
-        """Return a copy with the entries of these digests replaced, or removed if they are `None`."""
+        """Return a book with the entries of these digests replaced, or removed if they are `None`."""
         apart = self._apart | changes
         if len(apart) > _MOST_APART:
-            entries = self._all.copy()  # not dict(): that is four times slower once a key has been dropped
+            entries = self._all.copy()  # four times faster than dict() after a removal
             for digest, entry in apart.items():
                 if entry is None:
                     entries.pop(digest, None)
@@ -100,7 +100,7 @@ class LoadedKeys:
 
 
 class KeyReader:
-    """Reads keys of one session into entries, taking over those that are already known and still equal."""
+    """Reads keys into entries within one session, and reuses known entries that are equal."""
 
     def __init__(self, session: Session, known: LoadedKeys) -> None:
         self._session = session
@@ -111,7 +111,7 @@ class KeyReader:
         self._no_tags: dict[str, str] = {}
 
     def read_all(self) -> LoadedKeys:
-        """Read every key that is neither revoked nor of an inactive tenant; expired ones too."""
+        """Read every key, expired ones too, except revoked ones and those of inactive tenants."""
         entries: dict[bytes, KeyEntry | None] = {}
         faults: dict[str, str] = {}
         for page in self._pages(()):
@@ -119,9 +119,9 @@ class KeyReader:
         return LoadedKeys(KeyBook(typing.cast(dict[bytes, KeyEntry], entries)), faults)
 
     def read_changes(self, since: int, tenants: Collection[str]) -> LoadedKeys:
-        """Read the keys that changed after revision `since`, and all keys of these tenants, beside the known ones.
+        """Return the known keys, updated by those that changed after revision `since` and all keys of `tenants`.
 
-        A key's earlier entries are dropped first: a revoked or unreadable one is removed.
+        A changed key's earlier entries are dropped first, so a revoked or unreadable key is removed.
         """
         changed = ApiKey.changed_revision > since
         wanted = (or_(changed, ApiKey.tenant_id.in_(tenants)) if tenants else changed,)
@@ -133,7 +133,7 @@ class KeyReader:
         return LoadedKeys(self._known.entries.changed(changes), faults)
 
     def _pages(self, wanted: Where) -> Iterator[Where]:
-        """Yield conditions that each select the next keys in the order of their ids, whatever their rows contain."""
+        """Yield conditions that each select the next keys by id, whatever their rows contain."""
         after = ""
         while True:
             ids = select(ApiKey.id).where(*wanted, ApiKey.id > after).order_by(ApiKey.id)
@@ -156,7 +156,7 @@ class KeyReader:
         current = select(ApiKey.digest, null(), *_OF_KEY).select_from(ApiKey).join(Tenant)
         ends_at = FormerSecret.expires_at
         former = select(FormerSecret.digest, ends_at, *_OF_KEY).select_from(FormerSecret).join(ApiKey).join(Tenant)
-        for wanted in (former, current):  # the current secret last: it is what a digest in both means
+        for wanted in (former, current):  # the current secret last, so that it takes precedence
             wanted = wanted.outerjoin(Team, _OF_TEAM).outerjoin(Project, _OF_PROJECT)
             rows = SoundRows(self._session)
             for entry in rows.build("key", wanted.where(*page, *_LIVE), (ApiKey.id,), self._entry):
@@ -183,7 +183,7 @@ class KeyReader:
             since_ns=self._moments.setdefault(since_ns, since_ns),
         )
         known = self._known.entries.get(entry.digest)
-        return known if known == entry else entry  # the same objects again: nothing to free, nothing twice in memory
+        return known if known == entry else entry  # reuses the known object, which saves memory
 
 
 def _digest(digest_hex: str) -> bytes | None:

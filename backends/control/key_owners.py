@@ -10,7 +10,7 @@ from contracts.control import ApiKey, FormerSecret, Tenant
 
 
 def find_key(session: Session, secret: str, pepper: bytes, now: datetime) -> ApiKey | None:
-    """Find the key of this secret, a rotated one until it ends; `None` if there is no valid one now."""
+    """Return the valid key with this secret, including a rotated secret until it ends; `None` if there is none."""
     digest = digest_of(secret, pepper).hex()
     wanted = select(ApiKey).join(Tenant, Tenant.id == ApiKey.tenant_id).where(Tenant.is_active)
     key = session.scalars(wanted.where(ApiKey.digest == digest)).first()

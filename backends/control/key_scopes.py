@@ -23,7 +23,7 @@ _EFFORTS: Final[tuple[str, ...]] = get_args(ReasoningEffort)
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """Scopes as the data plane wants them."""
+    """Scopes in the form that gateways check."""
 
     models: frozenset[str] | None
     endpoints: frozenset[str] | None
@@ -31,7 +31,7 @@ class Permits:
 
 
 def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scopes in the form that the table stores; a field that is `None` restricts nothing and is left out.
+    """Return scopes in the form that the table stores; a field that is `None` restricts nothing and is left out.
 
     Networks are written in the shortest form. Raises InvalidRequest on an empty list or an invalid network.
     """
@@ -47,7 +47,7 @@ def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
 
 
 def check_models(session: Session, scopes: Mapping[str, object]) -> None:
-    """Raise InvalidRequest if the scopes name a model that is neither a model nor a route here."""
+    """Raise InvalidRequest if the scopes name something that is neither a model nor a route."""
     for model in cast("Iterable[str]", scopes.get("models", ())):
         if session.get(Model, model) is None and session.get(Route, model) is None:
             raise InvalidRequest(f"models names {model!r}, which is neither a model nor a route here", param="models")

@@ -22,7 +22,7 @@ from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.recording.moments import unix_ns
 
 MAX_OVERLAP_SECONDS: Final = 2_592_000  # 30 days
-# How long a former secret's row outlives its end. Only a gateway that was away for longer has to read all keys.
+# How long a former secret's row is kept after its end. A gateway that was offline for longer must read all keys.
 _KEPT_AFTER_END: Final = timedelta(days=1)
 _CHANGEABLE: Final = ("name", "expires_at", *SCOPE_FIELDS)
 
@@ -31,12 +31,12 @@ _CHANGEABLE: Final = ("name", "expires_at", *SCOPE_FIELDS)
 class KeyRequest:
     """A new key. A scope that is `None` restricts nothing.
 
-    A service account's key belongs to a program; its permissions do not differ from other keys'.
+    A service account's key belongs to a program; it has the same permissions as others.
     """
 
     tenant_id: str
     name: str
-    id: str = ""  # empty: made up
+    id: str = ""  # empty: generated
     team_id: str = ""
     project_id: str = ""
     expires_at: datetime | None = None
@@ -45,7 +45,7 @@ class KeyRequest:
     is_service_account: bool = False
     addresses: Sequence[str] | None = None
     priority: str | None = None
-    user_id: str = ""  # the account that makes it for itself and with which it ends
+    user_id: str = ""  # the account that creates it for itself, and with which it ends
     max_reasoning_effort: str | None = None
     max_thinking_tokens: int | None = None
 
@@ -55,11 +55,11 @@ class KeyRequest:
 
 
 def create_key(session: Session, author: Author, wanted: KeyRequest, secret: str, pepper: bytes) -> ApiKey:
-    """Register a key under the digest of its secret, which the caller shows once and forgets.
+    """Register a key under the digest of its secret, which the caller shows once and does not store.
 
     Raises InvalidRequest on a secret without a key's format, an end in the past, a project without its team or an
-    invalid scope; NotFound on an unknown tenant, team and project, and on another team than the author is restricted
-    to; Conflict on an inactive tenant or a secret already in use.
+    invalid scope; NotFound on an unknown tenant, team or project, and on another team than the author is restricted to;
+    Conflict on an inactive tenant or a secret already in use.
     """
     _check_form(secret)
     key_id = wanted.id or new_key_id(unix_ns(author.at))
@@ -146,7 +146,9 @@ def keys_of_user(session: Session, user_id: str) -> list[ApiKey]:
 
 
 def revoke_keys_of(session: Session, user_id: str, at: datetime) -> list[str]:
-    """Revoke the keys that an account created for itself, as part of the change that closes it; return their ids."""
+    """Revoke the keys that an account created for itself, within the change that closes the account; return
+    their ids.
+    """
     ended = keys_of_user(session, user_id)
     for key in ended:
         key.revoked_at = at
@@ -195,10 +197,10 @@ def rotate_key(
     pepper: bytes,
     overlap_seconds: int,
 ) -> ApiKey:
-    """Replace a key's secret. The current one stays valid for the overlap, and earlier ones no longer than that.
+    """Replace a key's secret. The current one stays valid for `overlap_seconds`, and earlier ones no longer than that.
 
-    So a rotation without overlap ends every secret except the new one. Raises Conflict on a revoked or expired key,
-    InvalidRequest on an overlap that is negative or above 30 days.
+    Without overlap, every secret except the new one ends. Raises Conflict on a revoked or expired key, InvalidRequest
+    on an overlap that is negative or above 30 days.
     """
     _check_form(secret)
     if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:

@@ -1,7 +1,7 @@
 """Checks that the secrets directory contains the secrets that the control database was created with.
 
-The database stores only their fingerprints. A missing or different secret is never replaced without confirmation: what
-depends on it would stop working silently.
+The database stores only their fingerprints. A missing or different secret is never replaced without confirmation, since
+what depends on it would stop working without a message.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from contracts.errors import ConfigurationError
 from contracts.recording.record_signature import SIGNING_KEY as RECORD_SIGNING_KEY
 
 KEY_PEPPER: Final = "key_pepper"
-# What fails without each secret that is remembered.
+# Known secrets, and what fails without each.
 DEPENDS: Final[Mapping[str, str]] = {
     KEY_PEPPER: "no API key, admin token or session is recognised",
     SEALING_KEY: "stored provider keys, alert channels and webhook addresses cannot be opened",
@@ -37,7 +37,7 @@ DEPENDS: Final[Mapping[str, str]] = {
     "cache_salt": "cached responses are not found again",
     "webhook_secret": "receivers refuse the signatures of webhooks",
 }
-_MADE_LATER: Final = frozenset({FORMER_KEYS_FILE})  # by an acceptance only
+_MADE_LATER: Final = frozenset({FORMER_KEYS_FILE})  # created only when changed secrets are accepted
 _FINGERPRINT_DIGITS: Final = 32
 KNOWN_SECRETS: Final = KnownSecret.__tablename__
 
@@ -45,8 +45,8 @@ KNOWN_SECRETS: Final = KnownSecret.__tablename__
 def check_secrets(database: ControlDatabase, secrets: SecretFiles, names: Collection[str] = tuple(DEPENDS)) -> None:
     """Raise ConfigurationError if one of these secrets is missing or differs from the database's fingerprint.
 
-    In a database without fingerprints, from an earlier version, rows that need a secret are searched. A new database
-    needs none. Raise ControlUnavailable if the database does not answer.
+    If a database of an earlier version has no fingerprints, a secret is needed if rows depend on it. A new database
+    needs none. Raises ControlUnavailable if the database does not answer.
     """
     with database.session() as session:
         known, needed = _known(session), _needed(session)
@@ -62,7 +62,9 @@ def check_secrets(database: ControlDatabase, secrets: SecretFiles, names: Collec
 def lacking_secrets(
     known: Mapping[str, str], secrets: SecretFiles, needed: Collection[str], names: Collection[str] = tuple(DEPENDS)
 ) -> list[str]:
-    """Name the secrets that are missing or another one: `known` by their fingerprints, `needed` without one."""
+    """Return the secrets that are missing or differ from their fingerprint in `known`; and those in `needed`, without
+    one.
+    """
     wrong = []
     for name in (name for name in DEPENDS if name in names):
         found = _fingerprints(secrets, name)
@@ -74,7 +76,7 @@ def lacking_secrets(
 
 
 def make_secrets(secrets: SecretFiles) -> None:
-    """Create the secrets of a new installation. Call it behind `check_secrets`. Raise ConfigurationError."""
+    """Create the secrets of a new installation; call it after `check_secrets`. Raises ConfigurationError."""
     for name in DEPENDS:
         if name not in _MADE_LATER and not _fingerprints(secrets, name):
             secrets.get_or_create(name)
@@ -119,21 +121,20 @@ def accept_secrets(
 
 
 def _differs(secrets: SecretFiles, name: str, known: Mapping[str, str], needed: Collection[str]) -> bool:
-    """Return whether a secret is another than the database knows, or is one that it needs and does not know."""
+    """Return whether a secret differs from its known fingerprint, or is needed and has none."""
     return known[name] not in _fingerprints(secrets, name) if name in known else name in needed
 
 
 def _keep_former_keys(session: Session, secrets: SecretFiles) -> None:
-    """Write the public keys that the database knows into the file of former keys.
-
-    By the order of whoever accepts: a start never takes keys from the database.
+    """Write the public keys in the database to the file of former keys. Only for `accept_secrets`: a start must not
+    trust the database's keys.
     """
     rows = [session.get(KnownSecret, name) for name in (FORMER_KEYS_FILE, AUDIT_SIGNING_KEY)]
     secrets.replace(FORMER_KEYS_FILE, "".join(row.public for row in rows if row is not None).strip())
 
 
 def _replace(session: Session, secrets: SecretFiles, changed: Collection[str]) -> None:
-    """Remember these secrets in place of what the database knows, and make those that are missing."""
+    """Store the fingerprints of these secrets, replacing known ones, and create missing secrets."""
     for name in changed:
         if not _fingerprints(secrets, name):
             secrets.get_or_create(name)
@@ -145,7 +146,7 @@ def _replace(session: Session, secrets: SecretFiles, changed: Collection[str]) -
 
 
 def note_sealing_key(session: Session, key_id: str, at: datetime) -> None:
-    """Record that everything is sealed by another key from now on."""
+    """Record that everything is encrypted with another key from now on."""
     row = session.get(KnownSecret, SEALING_KEY)
     if row is None:
         session.add(KnownSecret(name=SEALING_KEY, fingerprint=key_id, public="", created_at=at))
@@ -180,7 +181,7 @@ def _known(session: Session) -> dict[str, str]:
 
 
 def _needed(session: Session) -> set[str]:
-    """Return the secrets without which rows that are there are of no use. The schema may be of an earlier version."""
+    """Return the secrets that existing rows depend on. The schema may be of an earlier version."""
     tables = set(inspect(session.connection()).get_table_names())
     uses = [
         (KEY_PEPPER, "api_keys", select(ApiKey.id)),
@@ -188,7 +189,7 @@ def _needed(session: Session) -> set[str]:
         (SEALING_KEY, "alert_channels", select(AlertChannel.id)),
         (SEALING_KEY, "stored_keys", select(StoredKey.name)),
         (SEALING_KEY, "mcp_tokens", select(McpToken.server)),
-        # The column is as old as the table of stored keys.
+        # The column was added with the table of stored keys.
         (SEALING_KEY, "stored_keys", select(Budget.id).where(Budget.webhook_url != "")),
         (AUDIT_SIGNING_KEY, "audit", select(AuditEntry.id).where(AuditEntry.action == WITNESS_BEGINS)),
     ]
@@ -198,7 +199,7 @@ def _needed(session: Session) -> set[str]:
 
 
 def _fingerprints(secrets: SecretFiles, name: str) -> list[str]:
-    """Return the fingerprint of a secret that is there; of sealing keys, of which there may be several, each one's."""
+    """Return a secret's fingerprint; of the sealing keys, each one's; empty if it is missing."""
     if name == SEALING_KEY:
         return [key_id_of(key) for key in environment_keys() or (secrets.get(name) or "").split()]
     text = secrets.get(name)

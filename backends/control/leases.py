@@ -1,4 +1,4 @@
-"""Leases: one process at a time runs an exclusive task, for no longer than it renews its lease."""
+"""Leases: one process at a time runs an exclusive task, as long as it renews its lease."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from contracts.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease that this process holds. Another term belongs to another holder, even one with the same name."""
+    """A lease that this process holds. `term` counts the holders: two may have the same name."""
 
     name: str
     holder: str
@@ -24,7 +24,7 @@ class HeldLease:
 def take_lease(session: Session, name: str, holder: str, now: datetime, length: timedelta) -> HeldLease | None:
     """Acquire or renew a lease until `now + length`; `None` if another process holds it.
 
-    A lease that ends later than twice that from now was taken by a wrong clock, and counts as free.
+    A lease that ends more than twice that length from now was taken by a wrong clock, and counts as free.
     """
     free = or_(Lease.holder == holder, Lease.expires_at <= now, Lease.expires_at > now + 2 * length)
     term = case((Lease.holder == holder, Lease.term), else_=Lease.term + 1)
@@ -42,10 +42,10 @@ def take_lease(session: Session, name: str, holder: str, now: datetime, length: 
 
 
 def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
-    """Verify that a lease is still held, and keep it until this transaction ends.
+    """Check that a lease is still held, and lock it until this transaction ends. Call it first in the transaction.
 
-    Call it first: the update locks the row, so the next holder waits for what is written here. Raises Conflict if the
-    lease was lost; the transaction must then be rolled back.
+    The next holder then waits for this transaction's changes. Raises Conflict if the lease was lost; the transaction
+    must then be rolled back.
     """
     mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
     kept = session.execute(
@@ -57,7 +57,7 @@ def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
 
 
 def give_back(session: Session, lease: HeldLease, now: datetime) -> None:
-    """End a lease early, so that another process need not wait for it to run out."""
+    """End a lease early, so that another process can take it at once."""
     mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
     session.execute(update(Lease).where(*mine).values(expires_at=now), execution_options={"synchronize_session": False})
 

@@ -34,7 +34,7 @@ class NewLimit:
     model: str = ""
     when_away: str = "share"
     when_unpriced: str = "refuse"
-    id: str = ""  # empty: made up
+    id: str = ""  # empty: generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def update_limit(session: Session, author: Author, tenant_id: str, limit_id: str
     row = get_limit(session, tenant_id, limit_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)
     before = _values(row)
-    with session.no_autoflush:  # a change that is about to be refused must not be written first
+    with session.no_autoflush:  # the change must not be written before it is checked
         for name in ("amount", "amount_usd", "when_away", "when_unpriced"):
             value = getattr(change, name)
             if value is not None:
@@ -124,7 +124,7 @@ def update_limit(session: Session, author: Author, tenant_id: str, limit_id: str
 
 
 def delete_limit(session: Session, author: Author, tenant_id: str, limit_id: str) -> None:
-    """Remove a limit; what it counted is forgotten. Raises NotFound."""
+    """Remove a limit with its counts. Raises NotFound."""
     entry = begin_change(session, author, "limit.delete", f"{tenant_id}/{limit_id}")
     row = get_limit(session, tenant_id, limit_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)
@@ -137,7 +137,7 @@ def _checked_spec(row: Limit) -> LimitSpec:
     try:
         return limit_spec(row)
     except ConfigurationError as error:
-        # The caller knows what it asked for, and a new limit's id is nobody's yet.
+        # Without the id, which is unknown to the caller who creates a limit.
         field = _amount_field(row) if error.param in (None, "amount") else error.param
         raise InvalidRequest(error.fault, param=field) from error
 

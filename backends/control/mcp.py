@@ -1,4 +1,4 @@
-"""MCP servers and tool rules in the control database: objects with a name and rules, stored in the same way."""
+"""MCP servers and tool rules in the control database: both are named objects with rules, stored in the same way."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class McpKind:
     """One of the two kinds of objects."""
 
     table: type[Any]
-    noun: str  # as the audit log has it
+    noun: str  # in the audit log
     most: int
     build: Callable[[str, Mapping[str, Any]], object]
 
@@ -61,7 +61,7 @@ def get_object(session: Session, kind: McpKind, name: str) -> Row:
 
 
 def set_object(session: Session, author: Author, kind: McpKind, name: str, rules: Mapping[str, object]) -> Row:
-    """Replace all rules. Raises NotFound, and InvalidRequest if they are invalid."""
+    """Replace all rules of an MCP server or tool rule. Raises NotFound, and InvalidRequest if they are invalid."""
     entry = begin_change(session, author, f"{kind.noun}.update", name)
     row = get_object(session, kind, name)
     entry.detail = {"before": {"rules": row.rules}, "after": {"rules": dict(rules)}}
@@ -71,7 +71,7 @@ def set_object(session: Session, author: Author, kind: McpKind, name: str, rules
 
 
 def delete_object(session: Session, author: Author, kind: McpKind, name: str) -> None:
-    """Remove one. Raises NotFound."""
+    """Remove an MCP server or tool rule. Raises NotFound."""
     begin_change(session, author, f"{kind.noun}.delete", name)
     session.delete(get_object(session, kind, name))
     if kind is SERVERS:
@@ -92,7 +92,7 @@ def load_mcp_servers(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, Mc
 
 
 def load_tool_rules(rows: SoundRows) -> tuple[ToolRule, ...]:
-    """Return the rules. An unreadable one denies every tool: it may have been meant to deny some."""
+    """Return the rules. An unreadable one becomes a rule that denies every tool, as it may have denied some."""
     wanted = select(McpToolRule).order_by(McpToolRule.id)
     return tuple(rows.build("tool rule", wanted, (McpToolRule.id,), _rule))
 

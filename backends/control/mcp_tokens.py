@@ -1,4 +1,4 @@
-"""Tokens of MCP servers in the control database: sealed, and renewed by one gateway at a time under a lease."""
+"""Tokens of MCP servers in the control database: encrypted, and renewed by one gateway at a time under a lease."""
 
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
@@ -26,21 +26,21 @@ class DatabaseTokenStore:
         self._secrets = secrets
 
     def claim(self, server: str) -> HeldLease | None:
-        """Acquire the lease of a server's tokens."""
+        """Acquire the lease for renewing a server's tokens; `None` if another client holds it."""
         with self._database.session() as session:
-            # A name of its own for each claim: a changed server has two clients in one gateway for a moment.
+            # A separate name for each claim: while a server is reconfigured, one gateway has two clients of it.
             holder = f"{self._gateway[:180]} {token_hex(8)}"
             return take_lease(session, _lease_name(server), holder, datetime.now(UTC), _LEASE)
 
     def read(self, server: str) -> AccessGrant | None:
-        """Return the stored grant."""
+        """Return a server's stored grant; `None` if there is none."""
         with self._database.session() as session:
             row = session.get(McpToken, server)
             sealed = None if row is None else row.sealed
         return None if sealed is None else opened_grant(sealed, self._sealer(), server)
 
     def keep(self, server: str, grant: AccessGrant) -> None:
-        """Write the row in one statement."""
+        """Store a server's grant, in one statement."""
         values = {"sealed": self._sealer().seal(encode_grant(grant).decode()), "updated_at": datetime.now(UTC)}
         with self._database.session() as session:
             insert: Any = insert_into(session, McpToken)

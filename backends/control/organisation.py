@@ -76,7 +76,7 @@ def get_tenant(session: Session, tenant_id: str) -> Tenant:
 
 
 def check_reach(session: Session, author: Author, tenant: str) -> None:
-    """Raise NotFound unless a tenant (empty: all of them) exists and an author may write for it."""
+    """Raise NotFound unless a tenant exists (empty: all tenants) and the author may write for it."""
     if author.tenant_id not in ("", tenant):
         raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
     if tenant:
@@ -84,10 +84,9 @@ def check_reach(session: Session, author: Author, tenant: str) -> None:
 
 
 def update_tenant(session: Session, author: Author, tenant_id: str, change: TenantChange) -> Tenant:
-    """Change a tenant. An inactive one keeps its rows and has all its keys refused.
+    """Change a tenant. An inactive one keeps its rows, but all its keys are refused.
 
-    Raise NotFound, and Conflict on another time zone if its months are closed or its costs corrected by the current
-    calendar.
+    Raises NotFound, and Conflict on another time zone if months are closed or costs were corrected in the current one.
     """
     values = {
         name: value
@@ -109,7 +108,7 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
 
 
 def _refuse_booked(session: Session, tenant: Tenant) -> None:
-    """Raise Conflict if the books contain days and months of a tenant, which another calendar would change."""
+    """Raise Conflict if a tenant has closed months or corrected costs, whose bounds another time zone would move."""
     closed = select(BookPeriod.month).where(BookPeriod.tenant_id == tenant.id, BookPeriod.state == "closed")
     month = session.scalar(closed.order_by(BookPeriod.month.desc()).limit(1))
     undone = select(BookAdjustment.reverses).where(
@@ -172,7 +171,7 @@ def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
 
 
 def rename_team(session: Session, author: Author, tenant_id: str, team_id: str, name: str) -> Team:
-    """Return a team another name; its id stays."""
+    """Rename a team; its id stays. Raises NotFound."""
     begin_change(session, author, "team.update", f"{tenant_id}/{team_id}", {"name": name})
     team = get_team(session, tenant_id, team_id)
     team.name = name
@@ -187,7 +186,7 @@ def delete_team(session: Session, author: Author, tenant_id: str, team_id: str) 
     of_team = (ApiKey.tenant_id == tenant_id, ApiKey.team_id == team_id)
     what = f"team {team_id!r} of tenant {tenant_id!r}"
     _refuse_while_keys(session, what, *of_team)
-    # They would reach a later team of that id, whoever's it is.
+    # They would apply to a later team with the same id.
     led = select(RoleGrant.user_id).where(RoleGrant.tenant_id == tenant_id, RoleGrant.team_id == team_id)
     if (user := session.scalars(led.limit(1)).first()) is not None:
         raise Conflict(f"{what} has accounts bound to it, {user} for one; remove them or give them another role first")
@@ -237,7 +236,7 @@ def get_project(session: Session, tenant_id: str, team_id: str, project_id: str)
 def rename_project(
     session: Session, author: Author, tenant_id: str, team_id: str, project_id: str, name: str
 ) -> Project:
-    """Return a project another name; its id stays."""
+    """Rename a project; its id stays. Raises NotFound."""
     begin_change(session, author, "project.update", f"{tenant_id}/{team_id}/{project_id}", {"name": name})
     project = get_project(session, tenant_id, team_id, project_id)
     project.name = name

@@ -1,4 +1,4 @@
-"""Whether two authors of changes may be the same person, for two-person approval."""
+"""Decides whether two authors of changes may be the same person, for two-person approval."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ _ON_THE_MACHINE: Final = re.compile(r" \(command line\)$")
 
 
 def is_same_person(session: Session, first: str, second: str) -> bool:
-    """Return whether two authors count as one person: they have one name, or one account or token created their tokens.
+    """Return whether two authors count as one person: the same name, or tokens that the same account or token created.
 
     A person who may create tokens could create a second one under another name. Tokens created by the installation's
     owner count as separate people.
@@ -25,7 +25,9 @@ def _name(author: str) -> str:
 
 
 def _origin(session: Session, author: str) -> str:
-    """Return the origin of an author's access: an account's address, else the first token of a line, else the name."""
+    """Return the origin of an author's access: an account's address, else the first token in the line of parents, else
+    the name.
+    """
     found = TOKEN_ID.search(author)
     token = session.get(AdminToken, found[1]) if found else None
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Playbooks in the control database: what happens while a whole provider is down."""
+"""Playbooks in the control database: how requests are routed while a whole provider is down."""
 
 from collections.abc import Mapping
 
@@ -58,7 +58,7 @@ def delete_playbook(session: Session, author: Author, provider: str) -> None:
 
 
 def load_playbooks(rows: SoundRows) -> dict[str, Playbook]:
-    """Return playbooks by provider; unreadable ones are left out and named in the rows' faults."""
+    """Return playbooks by provider; unreadable ones are left out and listed in the faults."""
     built = rows.build(
         "playbook",
         select(OutagePlaybook),

@@ -1,7 +1,7 @@
 """PostgreSQL on one or several servers: finds the one that accepts writes, and detects when it stops.
 
-With several hosts a server is the primary if it accepts writes and no other such server has a later timeline:
-PostgreSQL starts a timeline at each promotion, so a former primary that returns is not used.
+Among several hosts, the primary is the server that accepts writes with the latest timeline: PostgreSQL starts a
+timeline at each promotion, so a former primary that returns is not used.
 """
 
 import logging
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 _CONNECT_SECONDS: Final = 5
-_HOST_SECONDS: Final = 2  # for one host of several
-_SILENCE_SECONDS: Final = 3.0  # of a server that owes an answer; then another connection looks whether it is there
-_LOOK_SECONDS: Final = 2.0  # between two looks for a later primary
+_HOST_SECONDS: Final = 2  # to connect to one host of several
+_SILENCE_SECONDS: Final = 3.0  # without an answer; then another connection checks the server
+_LOOK_SECONDS: Final = 2.0  # between two searches for a later primary
 _READS_WRITES: Final = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')"
 _TIMELINE: Final = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _TIMELINE_KEY: Final = "tollkeeper_timeline"
@@ -67,14 +67,14 @@ class PostgresServers:
         self._is_looking = False
 
     def connect(self, wanted: dict[str, Any]) -> psycopg.Connection[Any]:
-        """Return a connection to the primary. Raises psycopg.OperationalError if no host is one."""
+        """Return a connection to the primary. Raises psycopg.OperationalError if no host is the primary."""
         with self._lock:
             latest = self._latest
         if latest is not None:
             try:
                 return self._connect(latest.host, wanted)
             except psycopg.OperationalError:
-                pass  # it is gone, or no primary any more
+                pass  # it is unreachable, or no longer the primary
         found = self._look(wanted)
         if found is None:
             hosts = ", ".join(f"{host}:{port}" for host, port in self._hosts)
@@ -82,7 +82,7 @@ class PostgresServers:
         return self._connect(found.host, wanted)
 
     def on_checkout(self, connection: Any, record: ConnectionPoolEntry, _: object) -> None:
-        """Drop a connection to a server that has been replaced; check for that in the background."""
+        """Drop a pooled connection to a replaced server; start a search for a later primary in the background."""
         timeline = record.info.get(_TIMELINE_KEY)
         if timeline is None:
             timeline = record.info[_TIMELINE_KEY] = connection.timeline
@@ -117,7 +117,7 @@ class PostgresServers:
             if best is None:
                 return None
             if self._latest is not None and best.timeline < self._latest.timeline:
-                return None  # what is left is older than what was seen: a former primary
+                return None  # only servers with an older timeline are left: former primaries
             if self._latest is not None and best.host != self._latest.host:
                 _log.warning("postgres_primary_changed", extra={"host": f"{best.host[0]}:{best.host[1]}"})
             for one in found:
@@ -148,9 +148,9 @@ class PostgresServers:
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """A connection that is dropped if its server owes an answer and accepts no other connection either.
+    """A connection that fails if a statement gets no answer and the server accepts no further connection.
 
-    A statement may take as long as it needs; a frozen server accepts no connection.
+    So a statement may take long, but a frozen server, which accepts no connection, is detected.
     """
 
     wanted: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The servers in a PostgreSQL URL: one, or several of which one accepts writes at a time."""
+"""The hosts in a PostgreSQL URL: one, or several of which one at a time accepts writes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ _PORT: Final = 5432
 
 
 def split_hosts(url: str) -> tuple[str, tuple[Host, ...]]:
-    """Return a URL with its first host alone, and all hosts of `postgresql://USER@HOST:PORT,HOST:PORT/NAME`.
+    """Return the URL with its first host only, and all hosts of `postgresql://USER@HOST:PORT,HOST:PORT/NAME`.
 
     Raises ConfigurationError if a host or port is unusable.
     """

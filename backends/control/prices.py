@@ -1,7 +1,6 @@
-"""Price cards and standard cost cards in the control database, always written and read as `contracts.pricing.prices`
-cards.
+"""Price cards and standard cost cards in the control database, written and read as cards of `contracts.pricing.prices`.
 
-A card is never changed once it has priced something; its end may be set, so that the next one can start.
+Prices on a card never change; its end may be set, so that the next card can start.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,9 @@ from contracts.pricing.money import pico_usd_per_token
 from contracts.pricing.prices import BEGINNING, AnyCard, NewPrice, PriceBook, PriceCard, StandardCostCard, price_card
 from contracts.pricing.unit_prices import units_in, with_units, without_units
 
-GRACE = timedelta(minutes=1)  # an end that is no longer ago is meant as now
+GRACE = timedelta(minutes=1)  # an end within the last minute counts as now
 
-BUILTIN_VERSIONS: Final = "builtin/"  # what versions of the cards begin with that come with the product
+BUILTIN_VERSIONS: Final = "builtin/"  # prefix of the versions of built-in cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class NewStandardCost:
     batch_cached_input_usd_per_mtok: Decimal | None = None
     batch_output_usd_per_mtok: Decimal | None = None
     origin: str = "operator"  # or "fitted", from measured GPU cost
-    evidence: Mapping[str, object] = field(default_factory=dict)  # of a fitted one: what it rests on
+    evidence: Mapping[str, object] = field(default_factory=dict)  # of a fitted card: the measurements
 
 
 def create_price(session: Session, author: Author, new: NewPrice) -> Price:
@@ -115,7 +114,9 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
 
 
 def list_prices(session: Session, *, after: str = "", limit: int = 100, seen_by_tenant: str = "") -> list[Price]:
-    """Return up to `limit` price cards whose versions sort after `after`; no other tenant's if one is named."""
+    """Return up to `limit` price cards whose versions sort after `after`; without other tenants' cards if a tenant is
+    named.
+    """
     wanted = select(Price).where(Price.version > after).order_by(Price.version).limit(limit)
     return list(session.scalars(wanted.where(Price.tenant_id.in_(("", seen_by_tenant))) if seen_by_tenant else wanted))
 
@@ -127,7 +128,7 @@ def list_standard_costs(session: Session, *, after: str = "", limit: int = 100) 
 
 
 def get_price(session: Session, version: str, *, seen_by_tenant: str = "") -> Price:
-    """Return a price card. Raise NotFound, also for another tenant's if one is named."""
+    """Return a price card. Raises NotFound, also on another tenant's card if a tenant is named."""
     row = session.get(Price, version)
     if row is None or (seen_by_tenant and row.tenant_id not in ("", seen_by_tenant)):
         raise NotFound(
@@ -138,7 +139,7 @@ def get_price(session: Session, version: str, *, seen_by_tenant: str = "") -> Pr
 
 
 def get_standard_cost(session: Session, version: str) -> StandardCost:
-    """Return a standard cost card. Raise NotFound."""
+    """Return a standard cost card. Raises NotFound."""
     row = session.get(StandardCost, version)
     if row is None:
         raise NotFound(f"no standard cost card has the version {version!r}", rows=[row_name(StandardCost, version)])
@@ -148,10 +149,10 @@ def get_standard_cost(session: Session, version: str) -> StandardCost:
 def replace_price(
     session: Session, author: Author, version: str, new: NewPrice, *, is_confirmed: bool = False
 ) -> Price:
-    """End a price card when a new one of the same model, provider, region and tenant starts, and add that.
+    """End a price card when a new one of the same model, provider, region and tenant starts, and add the new one.
 
-    Both in the session's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest if the new card
-    is for something else or starts after the other's end.
+    Both in the caller's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest if the new card is
+    for another model, provider, region or tenant, or starts after the old one's end.
     """
     old = session.get(Price, version)
     if old is None:
@@ -189,8 +190,8 @@ def end_price(
 ) -> Price:
     """Set the end of a price card's validity.
 
-    Raises NotFound, InvalidRequest, Conflict, or EffectUnconfirmed if that time is in the past and the caller has not
-    confirmed the effect.
+    Raises NotFound, InvalidRequest, Conflict, and EffectUnconfirmed if that time is in the past and `is_confirmed` is
+    not set.
     """
     row = session.get(Price, version)
     if row is None:
@@ -244,7 +245,7 @@ def effect_of_end(session: Session, author: Author, version: str, valid_to: date
 
 
 def _effect(session: Session, author: Author, row: Price | StandardCost, valid_to: datetime) -> EndEffect:
-    # The latest moment of the two: a card that ended long ago may have been followed by another.
+    # The later of the two times: after a card that ended long ago there may be another.
     at = max(valid_to, author.at)
     others = [card for card in load_cards(session, row.model) if card.version != row.version]
     provider, region, tenant = (row.provider, row.region, row.tenant_id) if isinstance(row, Price) else ("", "", "")
@@ -277,7 +278,7 @@ def _set_end(
     more: dict[str, object],
 ) -> None:
     begin_change(session, author, action, row.version, {"valid_to": valid_to.isoformat(), **more})
-    session.refresh(row)  # as it is under the write lock
+    session.refresh(row)  # read again under the write lock
     row.valid_to = valid_to
     _check_card(session, row)
     session.flush()
@@ -328,7 +329,7 @@ def card_of_price(row: Price) -> PriceCard:
                 },
             )
         )
-    except ValueError as error:  # the fee per request is finer than a pico-USD
+    except ValueError as error:  # the fee per request is not a whole number of pico-USD
         raise ConfigurationError(f"card {row.version!r}, usd_per_request: {error}") from error
 
 
@@ -362,7 +363,7 @@ def _rate(row: StandardCost, name: str) -> int:
 
 
 def _as_text(rates: Mapping[Leaf, Decimal] | Mapping[str, Decimal]) -> dict[str, str]:
-    # Text, because JSON's numbers are floats and money is not.
+    # As text: money must not become a float, as JSON's numbers do.
     return {leaf: format(rate, "f") for leaf, rate in rates.items()}
 
 
@@ -379,7 +380,7 @@ def _tiers_as_decimals(tiers: object) -> dict[str, dict[Leaf, Decimal]]:
 
 
 def _refuse_taken_version(session: Session, version: str) -> None:
-    # One name space for both kinds: a row of telemetry says only the version.
+    # Versions are unique over both kinds of cards: telemetry rows name only the version.
     if session.get(Price, version) is not None or session.get(StandardCost, version) is not None:
         raise Conflict(
             f"a card with the version {version!r} exists already; versions are never reused", param="version"
@@ -391,7 +392,7 @@ def _check_card(session: Session, row: Price | StandardCost) -> None:
         card = card_of_price(row) if isinstance(row, Price) else card_of_standard_cost(row)
     except ConfigurationError as error:
         raise InvalidRequest(error.message) from error
-    with session.no_autoflush:  # a card that is about to be refused must not be written first
+    with session.no_autoflush:  # the card must not be written before it is checked
         others = [other for other in load_cards(session, card.model) if other.version != card.version]
     try:
         PriceBook([*others, card])

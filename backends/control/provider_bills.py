@@ -30,7 +30,7 @@ _MAX_NAME: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class NewBill:
-    """A bill as it is imported. `packed` are its lines (`pack_lines`)."""
+    """A bill to import. `packed` are its lines, from `pack_lines`."""
 
     provider: str
     month: str
@@ -56,7 +56,7 @@ def unpack_lines(packed: str, line: type[LineT]) -> list[LineT]:
 
 
 def check_provider(provider: str) -> str:
-    """Return a provider's name. Raise InvalidRequest if it is invalid."""
+    """Return a provider's name. Raises InvalidRequest if it is invalid."""
     if not _PROVIDER.fullmatch(provider):
         raise InvalidRequest(
             f"the provider {provider[:63]!r} must be 1 to 63 small letters, digits, '_', '.' or '-', as on the target",
@@ -73,10 +73,10 @@ def write_bill(
     replaces: bool = False,
     refuse: Callable[[Session, Sequence[ProviderBill]], None] = lambda session, known: None,
 ) -> ProviderBill:
-    """Write a bill, replacing those of its provider, month and format if `replaces`.
+    """Write a bill; with `replaces`, in place of those of its provider, month and format.
 
-    `refuse` may raise depending on the existing ones: it is called under the write lock, so of two concurrent imports
-    one sees the other's. Raise Conflict if the same file was imported.
+    `refuse` may raise depending on the existing ones. It is called under the write lock, so that of two concurrent
+    imports one sees the other's. Raises Conflict if the same file was imported.
     """
     check_provider(new.provider)
     entry = begin_change(session, author, "book.import_bill", f"{new.provider}/{new.month}")
@@ -124,7 +124,7 @@ def write_bill(
 
 
 def get_bill(session: Session, bill_id: str) -> ProviderBill:
-    """Return a bill. Raise NotFound."""
+    """Return a bill. Raises NotFound."""
     row = session.get(ProviderBill, bill_id)
     if row is None:
         raise NotFound(
@@ -135,7 +135,7 @@ def get_bill(session: Session, bill_id: str) -> ProviderBill:
 
 
 def delete_bill(session: Session, author: Author, bill_id: str) -> None:
-    """Delete a bill, and what was found with it. Raise NotFound."""
+    """Delete a bill with its reconciliation. Raises NotFound."""
     row = get_bill(session, bill_id)
     begin_change(session, author, "book.delete_bill", f"{row.provider}/{row.month}", {"bill": bill_id})
     session.delete(row)
@@ -163,7 +163,7 @@ def packed_lines(session: Session, bills: Iterable[ProviderBill]) -> list[str]:
 
 
 def set_bill_names(session: Session, author: Author, provider: str, kind: str, names: Mapping[str, str | None]) -> None:
-    """Set the meaning of names in a provider's bills; `None` removes one. Raise InvalidRequest on an unknown target."""
+    """Map names in a provider's bills to our names; `None` removes one. Raises InvalidRequest on an unknown target."""
     check_provider(provider)
     if kind not in BILL_NAME_KINDS:
         raise InvalidRequest(f"kind {kind[:20]!r} is none of {', '.join(BILL_NAME_KINDS)}", param="kind")
@@ -190,7 +190,7 @@ def set_bill_names(session: Session, author: Author, provider: str, kind: str, n
 
 
 def bill_names(session: Session, provider: str = "") -> list[ProviderBillName]:
-    """Return the meaning of names in bills, of one provider or of all."""
+    """Return the mapping of names in bills to our names, of one provider or of all."""
     wanted = select(ProviderBillName).order_by(ProviderBillName.provider, ProviderBillName.kind, ProviderBillName.name)
     return list(session.scalars(wanted.where(ProviderBillName.provider == provider) if provider else wanted))
 
@@ -231,7 +231,7 @@ def keep_reconciliation(
 
 
 def kept_differences(session: Session, provider: str, month: str) -> str:
-    """Return the packed differences of a provider's month. Raise NotFound."""
+    """Return the packed differences of a provider's month. Raises NotFound."""
     found = session.scalars(
         select(Reconciliation.differences).where(Reconciliation.provider == provider, Reconciliation.month == month)
     ).first()

@@ -1,4 +1,6 @@
-"""Dated cost rates in the control database: written once, ended, never changed, read as `contracts.pricing.rates`."""
+"""Cost rates with validity periods in the control database: written once, ended, never changed; see
+`contracts.pricing.rates`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +70,7 @@ def end_rate(session: Session, author: Author, version: str, valid_to: datetime)
 
 
 def get_rate(session: Session, version: str) -> CostRate:
-    """Return a rate. Raise NotFound."""
+    """Return a rate. Raises NotFound."""
     row = session.get(CostRate, version)
     if row is None:
         raise NotFound(f"no rate has the version {version!r}", rows=[row_name(CostRate, version)])
@@ -82,7 +84,7 @@ def list_rates(session: Session, *, after: str = "", limit: int = 100) -> list[C
 
 
 def load_rates(session: Session) -> RateBook:
-    """Return all rates as a book. Raises ConfigurationError if a row breaks the rules."""
+    """Return all rates. Raises ConfigurationError if a row is invalid."""
     return RateBook(rate_of_row(row) for row in session.scalars(select(CostRate)))
 
 
@@ -96,7 +98,7 @@ def _check(session: Session, row: CostRate) -> None:
         rate = rate_of_row(row)
     except ConfigurationError as error:
         raise InvalidRequest(error.message) from error
-    with session.no_autoflush:  # a rate that is about to be refused must not be written first
+    with session.no_autoflush:  # the rate must not be written before it is checked
         others = list(
             session.scalars(select(CostRate).where(CostRate.kind == row.kind, CostRate.subject == row.subject))
         )

@@ -1,4 +1,4 @@
-"""Gateways' shared state of a rollout in the control database."""
+"""Measurements of rollouts that gateways share through the control database."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
 
 ALERT_KIND: Final = "rollout"
-_FRESH: Final = timedelta(seconds=15)  # what a gateway wrote longer ago is no longer what it sees
+_FRESH: Final = timedelta(seconds=15)  # older measurements are out of date
 _MAX_SUMMARY: Final = 500
 
 
@@ -31,7 +31,7 @@ def publish_observation(
     shadow_pico_usd: int,
     at: datetime,
 ) -> None:
-    """Write down what a gateway sees of a rollout; a later value replaces the earlier one."""
+    """Store a gateway's measurements of a rollout, replacing earlier ones."""
     if session.get(Rollout, rollout_id) is None:
         return
     values = {
@@ -47,9 +47,10 @@ def publish_observation(
 
 
 def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[Observed]:
-    """Return the other gateways' measurements of a term of a rollout. Unreadable ones are left out.
+    """Return the other gateways' measurements of a rollout in a term. Unreadable ones are left out.
 
-    Of gateways that no longer run, the incumbent's results remain: a candidate at 100 % is still compared with them.
+    Of gateways that no longer run, only the incumbent's results count: a candidate at 100 % is still compared with
+    them.
     """
     found: list[Observed] = []
     for row in observations_of(session, rollout_id):
@@ -64,7 +65,7 @@ def others_observed(session: Session, gateway: str, rollout_id: str, term: int, 
 
 
 def incumbent_before(session: Session, gateway: str, rollout_id: str) -> ArmTally | None:
-    """Return what a gateway has stored about the incumbent in total; `None` if nothing."""
+    """Return a gateway's stored results of the incumbent in total; `None` if there are none."""
     row = session.get(RolloutObservation, (rollout_id, gateway))
     seen = None if row is None else read_seen(row)
     return None if seen is None else seen.incumbent_before
@@ -79,12 +80,12 @@ def read_seen(row: RolloutObservation) -> Observed | None:
 
 
 def is_fresh(row: RolloutObservation, at: datetime) -> bool:
-    """Return whether a row is recent: its gateway wrote it a moment before `at`."""
+    """Return whether a gateway wrote the row within 15 seconds before `at`."""
     return row.updated_at > at - _FRESH
 
 
 def shadow_spent(session: Session, rollout_id: str, day: str) -> Mapping[str, int]:
-    """Return what copies of a rollout have cost on a day (ISO 8601, UTC), by gateway, in pico-USD."""
+    """Return the cost of a rollout's shadow requests on a day (ISO 8601, UTC), by gateway, in pico-USD."""
     wanted = select(RolloutObservation).where(
         RolloutObservation.rollout_id == rollout_id, RolloutObservation.shadow_day == day
     )
@@ -98,7 +99,7 @@ def observations_of(session: Session, rollout_id: str) -> list[RolloutObservatio
 
 
 def forget_observations(session: Session, before: datetime) -> None:
-    """Remove what gateways wrote before a moment."""
+    """Remove measurements that were written before a time."""
     session.execute(
         delete(RolloutObservation).where(RolloutObservation.updated_at < before),
         execution_options={"synchronize_session": False},
@@ -106,9 +107,9 @@ def forget_observations(session: Session, before: datetime) -> None:
 
 
 def raise_rollback_alert(session: Session, rollout: Rollout, reason: str, at: datetime) -> None:
-    """Write a rollback into the alert log, and a notification of it for each of the platform's channels.
+    """Write a rollback into the alert log, with a notification to each of the platform's channels.
 
-    The alert ends when it is written, because it describes an event. It needs no rule.
+    The alert is resolved at once, because it describes an event. It needs no rule.
     """
     number = f"{rollout.id}/{rollout.term}"
     alert = Alert(

@@ -28,7 +28,7 @@ def spec_of_row(row: Rollout) -> RolloutSpec:
 
 
 def rollout_faults(session: Session, serving: Serving) -> dict[str, str]:
-    """Return the faults of live rollouts with this configuration, by rollout."""
+    """Return the faults that live rollouts have with this configuration, by rollout."""
     found: dict[str, str] = {}
     for row in session.scalars(select(Rollout).where(Rollout.state.in_(LIVE)).order_by(Rollout.id)):
         try:

@@ -1,4 +1,4 @@
-"""Rollouts in the control database: started, advanced, ended. A rollout that is invalid on its route is refused."""
+"""Rollouts in the control database: start, advance, end. A rollout that is invalid on its route is refused."""
 
 import secrets
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ def delete_rollout(session: Session, author: Author, rollout_id: str) -> None:
 
 
 def pause_rollout(session: Session, author: Author, rollout_id: str, reason: str = "") -> Rollout:
-    """Keep the current share: no step follows automatically. Guards stay active."""
+    """Pause a rollout at its current share: no step follows automatically. Guards stay active."""
     return _move(session, author, rollout_id, "pause", ("running",), "paused", reason)
 
 
@@ -124,7 +124,7 @@ def roll_back(session: Session, author: Author, rollout_id: str, term: int, reas
 def advance_rollout(
     session: Session, author: Author, rollout_id: str, reason: str = "", *, seen_term: int | None = None
 ) -> Rollout:
-    """Start the next step. `seen_term`: only if that is still the term.
+    """Start the next step; with `seen_term`, only if that is still the current term.
 
     Raises NotFound, Conflict if it is not live or the term has passed, InvalidRequest if it is at its last step.
     """
@@ -143,14 +143,14 @@ def advance_rollout(
 def promote_rollout(
     session: Session, author: Author, rollout_id: str, reason: str = "", *, seen_term: int | None = None
 ) -> Rollout:
-    """Put the candidate in the incumbent's place on the route. `seen_term` as for `advance_rollout`.
+    """Replace the incumbent by the candidate on the route. `seen_term` as for `advance_rollout`.
 
-    Its entries keep their weights, conditions and regions; the incumbent's provider is removed. Raises also as
+    The route's entries keep their weights, conditions and regions, but not the incumbent's provider. Raises also as
     `set_route` does.
     """
     entry, row = _opened(session, author, rollout_id, "promote", LIVE, seen_term)
     before = get_route(session, row.route).rules
-    row.state, row.reason = "promoted", (reason or "promoted")[:_MAX_REASON]  # first: a live one holds its route
+    row.state, row.reason = "promoted", (reason or "promoted")[:_MAX_REASON]  # first: it blocks changes of its route
     set_route(session, author, row.route, rules=_promoted(before, row))
     entry.detail = {"route": row.route, "before": before, "reason": row.reason}
     _touch(session, row, author)
@@ -163,7 +163,7 @@ def load_rollouts(
     models: Mapping[str, ModelSpec],
     pools: Mapping[str, PoolSpec],
 ) -> dict[str, RolloutSpec]:
-    """Return the live rollouts by route. An invalid one is left out and named in the rows' faults."""
+    """Return the live rollouts by route. An invalid one is left out and listed in the faults."""
     wanted = select(Rollout).where(Rollout.state.in_(LIVE))
     built = rows.build("rollout", wanted, (Rollout.id,), lambda row: spec_of_row(row[0]))
     kept: dict[str, RolloutSpec] = {}
@@ -209,7 +209,7 @@ def _opened(
     from_states: tuple[RolloutState, ...],
     seen_term: int | None,
 ) -> tuple[AuditEntry, Rollout]:
-    """Start a change of a rollout. Of several gateways that act on the same term one succeeds.
+    """Start a change of a rollout. If several gateways act on the same term, one succeeds.
 
     Raises NotFound, and Conflict if the term has passed, or the state does not allow the change.
     """

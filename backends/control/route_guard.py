@@ -1,4 +1,4 @@
-"""Holds changes of models, pools, targets and routes to the routes that lead to them, and the rollouts on those."""
+"""Refuses changes of models, pools, targets and routes that would make a valid route or rollout invalid."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def spec_of(route: Route) -> RouteSpec:
 
 
 def read_serving(session: Session) -> Serving:
-    """Return the current configuration that routes depend on: active routes and models, pools with targets."""
+    """Return the current configuration that routes depend on: active routes and models, and pools with targets."""
     regions = {pool.id: pool.region for pool in session.scalars(select(Pool))}
     targets: dict[str, list[TargetSpec]] = {}
     for target in session.scalars(select(Target).order_by(Target.pool_id, Target.id)):
@@ -35,17 +35,14 @@ def read_serving(session: Session) -> Serving:
 
 
 def faults_in(session: Session) -> dict[str, RouteFault]:
-    """Return the faults of active routes now, by route."""
+    """Return the current faults of active routes, by route."""
     session.flush()
     return {fault.route: fault for fault in find_faults(read_serving(session))}
 
 
 @contextmanager
 def routes_kept(session: Session) -> Iterator[None]:
-    """Refuse the enclosed change if it makes a valid route or live rollout invalid.
-
-    Raises Conflict.
-    """
+    """Refuse the enclosed change if it makes a valid route or live rollout invalid. Raises Conflict."""
     if session.scalars(select(Route.id).limit(1)).first() is None:
         yield
         return
@@ -75,5 +72,5 @@ def _sound(session: Session) -> Iterator[RouteSpec]:
     for route in session.scalars(select(Route).where(Route.is_active).order_by(Route.id)):
         try:
             yield spec_of(route)
-        except ConfigurationError:  # gateways leave it out as well, and say so
+        except ConfigurationError:  # gateways leave it out as well, and report it
             continue

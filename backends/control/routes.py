@@ -1,4 +1,4 @@
-"""Routes in the control database. An invalid route is refused, and so is removing what one leads to."""
+"""Routes in the control database. Invalid routes are refused, and so is removing what a route leads to."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from contracts.serving.routes import RouteSpec
 
 
 def create_route(session: Session, author: Author, route_id: str, rules: Mapping[str, object]) -> Route:
-    """Add a name that applications may ask for, and where it leads.
+    """Add a route: a model name for applications, and the models that it leads to.
 
     Raises Conflict if the name is in use, InvalidRequest if the route is invalid.
     """
@@ -59,7 +59,7 @@ def set_route(
 ) -> Route:
     """Replace all of a route's rules, activate or deactivate it, or both.
 
-    Raises NotFound, InvalidRequest if the route, or another that leads to it, would be invalid, and Conflict if a live
+    Raises NotFound, InvalidRequest if this route or one that leads to it would be invalid, and Conflict if a live
     rollout on it would be.
     """
     entry = begin_change(session, author, "route.update", route_id)
@@ -87,7 +87,7 @@ def delete_route(session: Session, author: Author, route_id: str) -> None:
 def load_routes(
     rows: SoundRows, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, RouteSpec]:
-    """Return the active routes. An invalid one is left out and named in the rows' faults."""
+    """Return the active routes. An invalid one is left out and listed in the faults."""
     wanted = select(Route).where(Route.is_active)
     built = rows.build("route", wanted, (Route.id,), lambda row: spec_of(row[0]))
     kept, faults = sound_routes(Serving({route.id: route for route in built}, models, pools))
@@ -98,7 +98,7 @@ def load_routes(
 def _check(session: Session, route: Route, before: Mapping[str, RouteFault]) -> None:
     """Refuse a change that makes this route, or another valid one, invalid. Raises InvalidRequest."""
     try:
-        spec_of(route)  # also one that is withdrawn
+        spec_of(route)  # checks deactivated routes too
     except ConfigurationError as error:
         raise InvalidRequest(error.message, param="rules") from error
     after = faults_in(session)

@@ -1,4 +1,4 @@
-"""Names of control database rows in errors and commands: the table, and the key with / between parts."""
+"""Names of control database rows in errors and commands: the table and the key, separated by /."""
 
 from contracts.control import Base
 

@@ -1,4 +1,4 @@
-"""Whom a limit or budget covers, checked against what the control database knows."""
+"""Checks the scope of a limit or budget against the objects in the control database."""
 
 from typing import cast
 
@@ -12,14 +12,14 @@ from contracts.rules.limits import EACH, Level, Scope
 
 
 def checked_scope(session: Session, tenant_id: str, level: str, subject: str, model: str) -> Scope:
-    """Return the scope of a rule.
+    """Return the checked scope of a rule.
 
     Raises NotFound on an unknown tenant; InvalidRequest naming `level`, `subject` or `model` if the level is unknown,
-    the subject has another form than its level's, or no object has that name.
+    the subject does not have its level's form, or no object has that name.
     """
     get_tenant(session, tenant_id)
     try:
-        # A tenant, like a conversation, takes "*" and nothing for the same: one of them is kept.
+        # For a tenant or conversation, "*" and an empty subject mean the same: one form is stored.
         fits_all = level in ("tenant", "conversation") and subject == EACH
         scope = Scope(tenant_id, cast(Level, level), "" if fits_all else subject, model)
     except ConfigurationError as error:
@@ -38,7 +38,7 @@ def checked_scope(session: Session, tenant_id: str, level: str, subject: str, mo
 
 
 def is_each(scope: Scope) -> bool:
-    """Return whether every subject of the scope is counted on its own."""
+    """Return whether every subject of the scope is counted separately."""
     return scope.subject == EACH or (scope.level == "tag" and scope.subject.endswith(f"={EACH}"))
 
 
@@ -54,7 +54,7 @@ def _check_subject(session: Session, scope: Scope) -> None:
         key = session.get(ApiKey, subject)
         is_known = key is not None and key.tenant_id == tenant
     else:
-        return  # users and tags are whatever callers state
+        return  # users and tags are free text of callers
     if not is_known:
         raise InvalidRequest(
             f"subject is {subject!r}, but tenant {tenant!r} has no such {scope.level}; "

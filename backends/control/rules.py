@@ -1,4 +1,4 @@
-"""Limits, budgets, tenants and queues for the data plane, built from their rows."""
+"""Builds limits, budgets, tenants and queue settings for the gateways from rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ from contracts.rules.objectives import Hook
 from contracts.rules.rule_words import base_amount, pico_usd_of
 from contracts.serving.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 
-QUEUE_SETTING = "queue"  # in a pool's settings, as the next
+QUEUE_SETTING = "queue"  # key in a pool's settings
 FAILURES_SETTING = "failures"
 
 
@@ -52,7 +52,7 @@ def limit_spec(row: Limit) -> LimitSpec:
 
 
 def budget_spec(row: Budget, time_zone: str) -> BudgetSpec:
-    """Build a budget from its row, in its tenant's time zone. Raise ConfigurationError as `limit_spec` does."""
+    """Build a budget from its row, in its tenant's time zone. Raises ConfigurationError as `limit_spec` does."""
     if (row.amount_usd is None) == (row.gpu_milliseconds is None):
         raise ConfigurationError("a budget has either amount_usd or gpu_milliseconds, not both and not neither")
     if row.amount_usd is not None:
@@ -86,7 +86,7 @@ def queue_spec(settings: Mapping[str, object]) -> QueueSpec | None:
 
 
 def sound_queue(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> QueueSpec | None:
-    """Return a pool's queue; what cannot be read is named in the faults, and the pool is served without."""
+    """Return a pool's queue settings; unreadable ones are listed in the faults, and the pool gets none."""
     try:
         return queue_spec(settings)
     except (ConfigurationError, TypeError, ValueError) as error:
@@ -96,12 +96,12 @@ def sound_queue(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -
 
 
 def failures_of(settings: Mapping[str, object]) -> FailurePolicy:
-    """Build what a pool does about failures from its settings. Raises ConfigurationError."""
+    """Build a pool's failure policy from its settings. Raises ConfigurationError."""
     return failure_policy(cast("Mapping[str, object] | None", settings.get(FAILURES_SETTING)))
 
 
 def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> FailurePolicy:
-    """Return a pool's failure policy; an unreadable one is named in the faults, and the defaults apply."""
+    """Return a pool's failure policy; an unreadable one is listed in the faults, and the defaults apply."""
     try:
         return failures_of(settings)
     except (ConfigurationError, TypeError, ValueError) as error:
@@ -111,12 +111,12 @@ def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]
 
 
 def load_limits(rows: SoundRows) -> tuple[LimitSpec, ...]:
-    """Read all limits; unreadable ones are left out and named."""
+    """Return all limits; unreadable ones are left out and listed in the faults."""
     return tuple(rows.build("limit", select(Limit), (Limit.id,), lambda row: limit_spec(row[0])))
 
 
 def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
-    """Read all budgets, each with its tenant's time zone; unreadable ones are left out and named."""
+    """Return all budgets, each in its tenant's time zone; unreadable ones are left out and listed in the faults."""
     adjustments = _load_adjustments(rows)
     wanted = select(Budget, Tenant.time_zone).join(Tenant, Tenant.id == Budget.tenant_id)
 
@@ -127,7 +127,7 @@ def load_budgets(rows: SoundRows) -> tuple[BudgetSpec, ...]:
 
 
 def _load_adjustments(rows: SoundRows) -> dict[str, tuple[BudgetAdjustment, ...]]:
-    """Read what recounts have added to budgets, by budget; an unreadable one is left out and named."""
+    """Return the recounts of budgets, by budget; unreadable ones are left out and listed in the faults."""
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
     wanted = select(*columns).where(BudgetState.gateway == RECOUNT)
     found: dict[str, tuple[BudgetAdjustment, ...]] = {}
@@ -141,7 +141,7 @@ def _adjustment(row: Any) -> tuple[str, BudgetAdjustment]:
 
 
 def load_holds(rows: SoundRows) -> tuple[HoldSpec, ...]:
-    """Read the current holds of objectives at risk; an unreadable one is left out and named."""
+    """Return the active holds of objectives at risk; unreadable ones are left out and listed in the faults."""
     wanted = select(PolicyHold).where(PolicyHold.is_active).order_by(PolicyHold.slo_id, PolicyHold.hook)
     return tuple(rows.build("policy hold", wanted, (PolicyHold.slo_id, PolicyHold.hook), lambda row: _hold(row[0])))
 
@@ -152,7 +152,7 @@ def _hold(row: PolicyHold) -> HoldSpec:
 
 
 def load_tenants(rows: SoundRows) -> dict[str, TenantSpec]:
-    """Read all tenants, including inactive ones, by id; unreadable ones are left out and named."""
+    """Return all tenants, including inactive ones, by id; unreadable ones are left out and listed in the faults."""
     wanted = select(Tenant.id, Tenant.weight, Tenant.time_zone, Tenant.is_active, Tenant.settings)
     specs = rows.build("tenant", wanted, (Tenant.id,), _tenant_spec)
     return {spec.id: spec for spec in specs}

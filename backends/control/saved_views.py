@@ -1,4 +1,4 @@
-"""Saved views of the dashboard, each with an owner; some are shown to all users restricted to the same tenant."""
+"""Saved views of the dashboard. Each has an owner, who may share it with all users restricted to the same tenant."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
 
-INSTALLATION: Final = "installation"  # owns the views of who needs no account
+INSTALLATION: Final = "installation"  # owner of views that were stored without an account
 MAX_VIEWS: Final = 100  # of one owner
-_NAMING: Final = frozenset({"tenant", "team", "project", "key", "q"})  # parameters that name what is one tenant's
+_NAMING: Final = frozenset({"tenant", "team", "project", "key", "q"})  # parameters that name something of one tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class ShownView:
 
 
 def create_view(session: Session, author: Author, owner_id: str, new: NewView) -> ShownView:
-    """Store a view. Raises InvalidRequest on an invalid page or parameter, or one view too many, and Conflict if the
-    owner has one of that name.
+    """Store a view. Raises InvalidRequest on an invalid page or parameter, or too many views, and Conflict if the owner
+    has one of that name.
     """
     view_id = f"view_{uuid7(unix_ns(author.at)).hex}"
-    # Neither name nor parameters: they may say whom the owner looks at.
+    # Without name and parameters: they may name an end user.
     begin_change(session, author, "saved_view.create", _subject(author, view_id), {"is_shared": new.is_shared})
     parameters = _checked(new.page, new.parameters)
     count = select(func.count()).select_from(SavedView).where(SavedView.owner_id == owner_id)
@@ -70,7 +70,9 @@ def create_view(session: Session, author: Author, owner_id: str, new: NewView) -
 def list_views(
     session: Session, author: Author, owner_id: str, *, page: str = "", after: str = "", limit: int = 100
 ) -> list[ShownView]:
-    """Return up to `limit` views that an owner has or is shown, after an id; of one page if it is not empty."""
+    """Return up to `limit` views that a user owns or that are shared with them, after an id; of one page if it is not
+    empty.
+    """
     wanted = (
         select(SavedView, User)
         .outerjoin(User, User.id == SavedView.owner_id)
@@ -84,7 +86,7 @@ def list_views(
 
 
 def get_view(session: Session, author: Author, owner_id: str, view_id: str) -> ShownView:
-    """Return a view. Raises NotFound, also for one that is neither theirs nor shown to them."""
+    """Return a view. Raises NotFound, also for one that is neither the user's nor shared with them."""
     wanted = select(SavedView, User).outerjoin(User, User.id == SavedView.owner_id)
     found = session.execute(wanted.where(SavedView.id == view_id, _is_seen_by(author, owner_id))).first()
     if found is None:
@@ -102,7 +104,7 @@ def change_view(
     parameters: Mapping[str, str] | None = None,
     is_shared: bool | None = None,
 ) -> ShownView:
-    """Rename a view, change its parameters, or share it or not; `None` leaves a field unchanged.
+    """Rename a view, change its parameters, share it or stop sharing it; `None` leaves a field unchanged.
 
     Raises as `create_view` does, and NotFound if the view is not the owner's: others can store a copy.
     """
@@ -129,7 +131,7 @@ def delete_view(session: Session, author: Author, owner_id: str, view_id: str) -
 
 
 def delete_views_of(session: Session, owner_id: str) -> None:
-    """Remove all views of an owner who is removed."""
+    """Remove all views of an owner, whose account is being removed."""
     session.execute(delete(SavedView).where(SavedView.owner_id == owner_id))
 
 
@@ -137,7 +139,7 @@ def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
     """Move an owner's views to another tenant; users with whom they were shared no longer see them.
 
     A name of the former tenant must not be mistaken for the same name in another: if the owner now sees all tenants,
-    the view gets that tenant as a filter; otherwise such a view is removed, because an erasure would not find it.
+    the view gets the former tenant as a filter; otherwise such a view is removed, because an erasure would not find it.
     """
     of_owner = (SavedView.owner_id == owner_id, SavedView.tenant_id != tenant_id)
     for view in session.scalars(select(SavedView).where(*of_owner)).all():
@@ -151,9 +153,9 @@ def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
 
 
 def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
-    """Return the ids of views that ask for a tenant, or where `user` is not empty search for that end user of it.
+    """Return the ids of views that filter by a tenant or, if `user` is not empty, that search for that end user of it.
 
-    A view of the platform that searches for such a user without naming a tenant is one of them.
+    A view of the platform that searches for the user without naming a tenant is included.
     """
     found = []
     for view in session.scalars(select(SavedView).order_by(SavedView.id)):
@@ -172,7 +174,7 @@ def _searches_for(typed: str, user: str) -> bool:
     if len(wanted.split()) > 1:
         return wanted in typed.casefold()
     try:
-        terms = shlex.split(typed.casefold())  # as the search takes it apart, whichever quotes stand there
+        terms = shlex.split(typed.casefold())  # as the search splits it, with either kind of quotes
     except ValueError:
         terms = typed.casefold().split()
     words = [word for term in terms for word in (*term.split(), *term.partition(":")[2].split())]
@@ -190,8 +192,8 @@ def _own(session: Session, owner_id: str, view_id: str) -> SavedView:
 
 
 def _is_seen_by(author: Author, owner_id: str) -> ColumnElement[bool]:
-    """Restrict a query to one's own views and those shared within the same scope: a view of the platform's may name any
-    tenant.
+    """Return the condition for a user's own views and those shared within the same scope; others may name foreign
+    tenants.
     """
     return or_(SavedView.owner_id == owner_id, and_(SavedView.is_shared, SavedView.tenant_id == author.tenant_id))
 

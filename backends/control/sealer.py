@@ -1,4 +1,4 @@
-"""Seals short secrets that have to be read again, such as a channel's address, before they go into the database."""
+"""Encrypts secrets that must be readable again, such as a channel's address, before they are stored in the database."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
-if TYPE_CHECKING:  # imported where it is used: a gateway without sealed secrets is spared its 8 MB
+if TYPE_CHECKING:  # imported in functions: it takes 8 MB, which a gateway without encrypted secrets saves
     from cryptography.fernet import MultiFernet
 
 KEY_FILE: Final = "channel_key"
@@ -18,16 +18,17 @@ _PLAIN: Final = ("http://", "https://")
 
 
 class Sealer:
-    """Fernet (AES-128 in CBC mode, HMAC-SHA-256) under the installation's keys: the first encrypts, all decrypt.
+    """Encrypts with Fernet (AES-128 in CBC mode, HMAC-SHA-256) and the installation's keys: the newest encrypts, all
+    decrypt.
 
     A text encrypted with a newer key than this process has makes it read its keys again, so that a rotation needs no
     restart.
     """
 
     def __init__(self, key: str | Sequence[str], reread: Callable[[], Sequence[str]] | None = None) -> None:
-        """Accept keys of 256 bits as URL-safe Base64 without padding, as in secret files, newest first.
+        """`key`: 256 bits as URL-safe Base64 without padding, as in secret files; several keys newest first.
 
-        Raises ConfigurationError.
+        `reread` returns the current keys. Raises ConfigurationError.
         """
         self._keys = [key] if isinstance(key, str) else list(key)
         self._fernet = _fernet(self._keys)
@@ -35,7 +36,8 @@ class Sealer:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "Sealer":
-        """Accept the keys of the environment, else the installation's, created if there is none.
+        """Return a sealer with the keys of the environment, else the installation's, which are created if they are
+        missing.
 
         Raises ConfigurationError.
         """
@@ -50,11 +52,11 @@ class Sealer:
 
     @classmethod
     def existing(cls, secrets: SecretFiles) -> "Sealer | None":
-        """Return a sealer if there are keys already; creating one would not help to decrypt anything."""
+        """Return a sealer if keys exist, else `None`: new keys could not decrypt anything."""
         return cls.of(secrets) if environment_keys() or secrets.get(KEY_FILE) else None
 
     def seal(self, text: str) -> str:
-        """Encrypt a text: ASCII, about 100 characters and a third more than the text."""
+        """Encrypt a text. The result is ASCII, 4/3 of the text's size plus about 100 characters."""
         return self._fernet.encrypt(text.encode()).decode()
 
     def open(self, sealed: str) -> str:
@@ -66,26 +68,28 @@ class Sealer:
         except InvalidToken:
             if self.refresh():
                 return self.open(sealed)
-            # From None: the chain would carry nothing but the library's frames.
+            # From None: the library's traceback would say nothing more.
             raise ConfigurationError(
                 f"it was sealed with another key than secret {KEY_FILE!r}; put back the file that it was made with, "
                 "or make the channel again"
             ) from None
 
     def seal_address(self, address: str) -> str:
-        """Seal an address; one that is empty stays so."""
+        """Encrypt an address; an empty one stays empty."""
         return self.seal(address) if address else ""
 
     def open_address(self, sealed: str) -> str:
-        """Open an address that may be empty, or was written by something that could not seal it."""
+        """Decrypt an address; an empty one, or one stored without encryption by an earlier version, is returned
+        unchanged.
+        """
         return sealed if not sealed or sealed.startswith(_PLAIN) else self.open(sealed)
 
     def reseal(self, sealed: str) -> str:
-        """Return a text encrypted with the first key. Raises ConfigurationError as `open` does."""
+        """Return a text encrypted again with the newest key. Raises ConfigurationError as `open` does."""
         return self.seal(self.open(sealed))
 
     def is_current(self, sealed: str) -> bool:
-        """Return whether the first key sealed it."""
+        """Return whether a text was encrypted with the newest key."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -96,7 +100,7 @@ class Sealer:
 
     @property
     def key_id(self) -> str:
-        """Return the name of the key that seals, without saying what it is."""
+        """Return the id of the newest key, which does not reveal the key."""
         return key_id_of(self._keys[0])
 
     def refresh(self) -> bool:

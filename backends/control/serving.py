@@ -1,4 +1,4 @@
-"""Models, pools and targets in the control database. A pool that serves a model is never without a target."""
+"""Models, pools and targets in the control database. A pool that serves a model always has a target."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,13 +17,13 @@ from contracts.serving.caching import cache_policy
 from contracts.serving.configuration import ModelSpec
 from contracts.serving.sampling import sampling_policy
 
-SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
-CACHE_SETTING: Final = "cache"  # also in a tenant's settings
+SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # keys in a model's settings
+CACHE_SETTING: Final = "cache"  # key in a model's or tenant's settings
 
 
 @dataclass(frozen=True, slots=True)
 class NewTarget:
-    """One replica: its address and protocol. `key_ref` names a credential ("env:NAME", "file:PATH")."""
+    """A new target: one replica's address and protocol. `key_ref` names a credential ("env:NAME", "file:PATH")."""
 
     id: str
     kind: str
@@ -67,7 +67,7 @@ def update_pool(
 ) -> Pool:
     """Change a pool's policy or region; `None` leaves one unchanged.
 
-    Raise NotFound, and Conflict if a route or a live rollout depends on the region.
+    Raises NotFound, and Conflict if a route or a live rollout depends on the region.
     """
     entry = begin_change(session, author, "pool.update", pool_id)
     pool = get_pool(session, pool_id)
@@ -85,15 +85,12 @@ def update_pool(
 
 
 def set_pool_queue(session: Session, author: Author, pool_id: str, queue: Mapping[str, object] | None) -> Pool:
-    """Set how requests wait in front of a pool; `None`: the default.
-
-    Raises NotFound, and InvalidRequest on invalid settings.
-    """
+    """Set a pool's queue settings; `None`: the default. Raises NotFound, and InvalidRequest on invalid settings."""
     return _set_pool_part(session, author, pool_id, QUEUE_SETTING, queue, queue_spec)
 
 
 def set_pool_failures(session: Session, author: Author, pool_id: str, failures: Mapping[str, object] | None) -> Pool:
-    """Set what a pool does about failures; `None`: as by default. Raises NotFound, and InvalidRequest on wrong ones."""
+    """Set a pool's failure policy; `None`: the default. Raises NotFound, and InvalidRequest on an invalid policy."""
     return _set_pool_part(session, author, pool_id, FAILURES_SETTING, failures, failures_of)
 
 
@@ -122,13 +119,13 @@ def _set_pool_part(
 
 
 def delete_pool(session: Session, author: Author, pool_id: str) -> None:
-    """Remove a pool with its targets. Raises Conflict while a model is served by it."""
+    """Remove a pool with its targets. Raises NotFound, and Conflict while a model is served by it."""
     begin_change(session, author, "pool.delete", pool_id)
     pool = get_pool(session, pool_id)
     _refuse_while_serving(session, pool_id, "delete the model first")
     for target in list_targets(session, pool_id):
         session.delete(target)
-    session.flush()  # targets before their pool, whether or not the database cascades
+    session.flush()  # deletes targets before their pool, as the database may not cascade
     session.delete(pool)
     session.flush()
 
@@ -163,7 +160,7 @@ def list_targets(session: Session, pool_id: str) -> list[Target]:
 
 
 def get_target(session: Session, pool_id: str, target_id: str) -> Target:
-    """Return a target. Raise NotFound on the pool or the target."""
+    """Return a target. Raises NotFound on the pool or the target."""
     get_pool(session, pool_id)
     target = session.get(Target, (pool_id, target_id))
     if target is None:
@@ -172,9 +169,9 @@ def get_target(session: Session, pool_id: str, target_id: str) -> Target:
 
 
 def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTarget) -> Target:
-    """Replace the target with the id of `wanted`.
+    """Replace the target that has the id of `wanted`.
 
-    Gateways send new requests there from the next revision on; requests in progress finish at the previous one. Raise
+    Gateways send new requests to it from the next revision on; requests in progress finish at the previous one. Raises
     NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.
     """
     entry = begin_change(session, author, "target.update", f"{pool_id}/{wanted.id}")
@@ -223,7 +220,7 @@ def create_model(
     context_tokens: int | None = None,
     sampling: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Model:
-    """Add a name that applications may ask for. `sampling` has the settings of `SAMPLING_SETTINGS` and `CACHE_SETTING`.
+    """Add a model name for applications. `sampling` has the settings of `SAMPLING_SETTINGS` and `CACHE_SETTING`.
 
     Raises Conflict if the name is in use, InvalidRequest if the pool is unknown or has no targets, or if the sampling
     is invalid.
@@ -266,7 +263,7 @@ def get_model(session: Session, model_id: str) -> Model:
 
 
 def set_model_active(session: Session, author: Author, model_id: str, is_active: bool) -> Model:
-    """Activate or deactivate a model. Raise Conflict if a route needs it."""
+    """Activate or deactivate a model. Raises NotFound, and Conflict if a route needs it."""
     begin_change(session, author, "model.update", model_id, {"is_active": is_active})
     model = get_model(session, model_id)
     with routes_kept(session):
@@ -314,9 +311,9 @@ def update_model(
 def set_model_sampling(
     session: Session, author: Author, model_id: str, sampling: Mapping[str, Mapping[str, object]]
 ) -> Model:
-    """Set a model's defaults, pinned values and response cache; missing ones stay. An empty one removes the setting.
+    """Set a model's defaults, pinned values and response cache; missing settings stay, an empty one is removed.
 
-    Raises NotFound, and InvalidRequest on values that no request may have or that are given as both.
+    Raises NotFound, and InvalidRequest on values that no request may have, or that are both default and pinned.
     """
     entry = begin_change(session, author, "model.update", model_id)
     model = get_model(session, model_id)

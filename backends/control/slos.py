@@ -1,4 +1,4 @@
-"""Objectives in the control database, and the holds that those at risk set."""
+"""Objectives in the control database, and the holds that objectives at risk set."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ from contracts.rules.objectives import Indicator, Objective
 
 _log = logging.getLogger(__name__)
 
-_HOLD_LASTS: Final = timedelta(minutes=15)  # if nobody asks for it again: the evaluator may be away, or switched off
-_PROLONGED_BELOW: Final = timedelta(minutes=10)  # left, not at each look: gateways are told of every change
+_HOLD_LASTS: Final = timedelta(minutes=15)  # unless it is extended: the evaluator may be down or disabled
+_PROLONGED_BELOW: Final = timedelta(minutes=10)  # remaining time; extending more often would make gateways reload
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class NewSlo:
 
 
 def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) -> Slo:
-    """Add an objective; with `replaces`, or replace the one with this id.
+    """Add an objective; with `replaces`, replace the one with this id if it exists.
 
-    Raises InvalidRequest as `Objective` does, Conflict if the id is in use and not to be replaced, NotFound on an
+    Raises InvalidRequest as `Objective` does, Conflict if the id is in use and `replaces` is not set, NotFound on an
     unknown tenant, and on another tenant than the author is restricted to.
     """
     entry = begin_change(session, author, "slo.set" if replaces else "slo.create", _subject(new.tenant, new.id))
@@ -162,7 +162,7 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
     """Make these holds active and end all others; return how many changed. `since` is when a hold last changed.
 
     A hold lasts 15 minutes, and is extended once less than 10 are left. Each change or extension raises the revision
-    for gateways, and has an audit entry.
+    that gateways poll, and has an audit entry.
     """
     by_key = {(hold.slo, hold.hook): hold for hold in wanted}
     changed = 0
@@ -170,7 +170,7 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
         hold = by_key.pop((row.slo_id, row.hook), None)
         if hold is None:
             wanted_now = (False, row.tenant_id, row.model, row.route)
-        else:  # the objective may be about others than it was
+        else:  # the objective's scope may have changed
             wanted_now = (True, hold.tenant, hold.model, hold.route)
         if (row.is_active, row.tenant_id, row.model, row.route) != wanted_now:
             row.is_active, row.tenant_id, row.model, row.route = wanted_now

@@ -1,7 +1,6 @@
-"""Reads the data plane's configuration from the control database as one immutable snapshot.
+"""Reads the gateways' configuration from the control database as one immutable snapshot.
 
-The first read takes everything. Each later one reads the keys that changed and the areas that changed, and reuses the
-rest.
+The first read loads everything. Later ones load only changed keys and changed areas, and reuse the rest.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,12 +33,12 @@ from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec,
 
 __all__ = ["Reading", "load_snapshot", "read_revision", "read_snapshot"]
 
-_MAX_TENANTS_APART: Final = 500  # more at once: all keys are read again
+_MAX_TENANTS_APART: Final = 500  # with more activated at once, all keys are read again
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A snapshot, and the basis of the next read: the database's revisions, and what could not be read."""
+    """A snapshot, and what the next read builds on: the database's revisions, the loaded keys and the faults."""
 
     snapshot: Snapshot
     revisions: Revisions
@@ -58,17 +57,17 @@ class _Rules:
 
 
 def load_snapshot(session: Session) -> Snapshot:
-    """Read everything; see `read_snapshot`."""
+    """Read everything and return the snapshot; see `read_snapshot`."""
     return read_snapshot(session).snapshot
 
 
 def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bool = False) -> Reading:
-    """Read what changed since the last read: everything without one, or if `is_whole`.
+    """Read what changed since the last read; everything if there was none, or `is_whole` is set.
 
     Revoked keys are left out, and so are keys of tenants that were inactive when their keys were read; expired ones
-    stay, so that they can be distinguished from unknown ones. Inactive models, and pools without targets, are not
-    served. An unreadable row is left out and named in `misconfigured`. The revision is read before the rest: a change
-    that commits in between is read again at the next poll, never missed.
+    stay, to distinguish them from unknown ones. Inactive models, and pools without targets, are left out. An unreadable
+    row is left out and listed in `misconfigured`. The revision is read first: a change that commits meanwhile is read
+    again at the next poll, never missed.
     """
     revisions = read_revisions(session)
     known = None if last is None or is_whole or last.revisions.number > revisions.number else last
@@ -116,13 +115,13 @@ def _load_keys(
     before = known.snapshot.tenants
     apart = set() if before is tenants else set(_awakened(before, tenants))
     if len(apart) > _MAX_TENANTS_APART or not before.keys() <= tenants.keys():
-        return reader.read_all()  # a tenant that is gone, or cannot be read, took its keys with it
+        return reader.read_all()  # the keys of a removed or unreadable tenant must go
     return reader.read_changes(known.revisions.number, apart)
 
 
 def _awakened(before: Mapping[str, TenantSpec], after: Mapping[str, TenantSpec]) -> Iterator[str]:
-    """Yield tenants whose keys may be missing. Keys of a deactivated tenant stay: every request checks that it is
-    active.
+    """Yield tenants that became active, whose keys may be missing. Keys of a deactivated tenant stay: every request
+    checks the tenant.
     """
     for name, tenant in after.items():
         known = before.get(name)
@@ -168,7 +167,7 @@ def _load_pools(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, PoolSpe
     pools: dict[str, Pool] = {pool.id: pool for pool in rows.build("pool", select(Pool), (Pool.id,), _entity)}
     targets: dict[str, list[TargetSpec]] = {}
     for target in rows.build("target", select(Target), (Target.pool_id, Target.id), _entity):
-        if target.pool_id not in pools:  # its pool came after ours were read: the next poll reads both
+        if target.pool_id not in pools:  # its pool was added after pools were read: the next poll reads both
             continue
         spec = TargetSpec(
             id=target.id,
@@ -201,7 +200,7 @@ def _load_models(rows: SoundRows) -> dict[str, ModelSpec]:
 
 
 def _load_prices(rows: SoundRows) -> PriceBook:
-    # The older card first: where two contradict each other, the one that was there holds.
+    # Oldest first: of two contradicting cards the older one is used.
     dated: list[tuple[datetime, AnyCard]] = rows.build(
         "price card", select(Price), (Price.version,), lambda row: (row[0].created_at, card_of_price(row[0]))
     )
@@ -219,8 +218,8 @@ def _load_prices(rows: SoundRows) -> PriceBook:
 
 
 def _consistent_book(cards: list[AnyCard], faults: list[str]) -> PriceBook:
-    """Leave out the cards that contradict older ones. The control plane refuses them; these were written by other
-    means.
+    """Return the cards without those that contradict older ones, which only a write outside the control plane can
+    create.
     """
     sound: list[AnyCard] = []
     for card in cards:

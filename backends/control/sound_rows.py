@@ -1,4 +1,4 @@
-"""Rows of the control database without the unreadable ones: one bad card must not delay a revocation."""
+"""Reads rows of the control database, leaving out unreadable ones, so that one bad row does not delay a revocation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
@@ -12,20 +12,18 @@ Built = TypeVar("Built")
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Name: TypeAlias = tuple[InstrumentedAttribute[str], ...]
 
-# What reading a value that is not what its column promises ends in: JSON, decimals, times, missing fields, deep JSON.
+# Errors of reading an invalid value: JSON, decimals, times, missing fields, deeply nested JSON.
 UNSOUND: Final = (
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, ConfigurationError),
     RecursionError,
 )
-READS_ALL: Final = (
-    "reads_all_rows"  # an execution option: a row that cannot be read fails the query, for who counts them
-)
+READS_ALL: Final = "reads_all_rows"  # execution option: an unreadable row fails the query instead of being left out
 _CHUNK_ROWS: Final = 500
 _ALL: Final = {READS_ALL: True}
 
 
 class SoundRows:
-    """Reads rows and builds objects from them; unreadable ones are left out and described in `faults`, for a log."""
+    """Reads rows and builds objects from them; unreadable ones are left out and described in `faults`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -33,10 +31,10 @@ class SoundRows:
         self.faults_by_name: dict[str, str] = {}
 
     def build(self, what: str, wanted: AnySelect, name: Name, build: Callable[[Any], Built]) -> list[Built]:
-        """Build one object from each row; `name` returns the columns that identify a row.
+        """Build one object from each row; `name` are the columns that identify a row.
 
-        All rows are fetched at once. Only if the database's driver cannot decode one, they are fetched again in pieces,
-        down to the row at fault.
+        All rows are fetched at once. Only if the database driver cannot decode one, they are fetched again in pieces,
+        to find it.
         """
         built: list[Built] = []
         for row in self._rows(what, wanted.add_columns(*name), name):
@@ -51,7 +49,7 @@ class SoundRows:
         try:
             return list(self._session.execute(wanted, execution_options=_ALL))
         except UNSOUND:
-            self._session.expunge_all()  # objects half read
+            self._session.expunge_all()  # removes partly loaded objects
         names = [tuple(row) for row in self._session.execute(wanted.with_only_columns(*name).order_by(*name))]
         rows: list[Any] = []
         for start in range(0, len(names), _CHUNK_ROWS):

@@ -1,4 +1,6 @@
-"""Keys of providers, stored encrypted: written, never shown, referenced by targets, re-encrypted by a rotation."""
+"""API keys of providers, stored encrypted: written but never shown, referenced by targets, re-encrypted at
+a rotation.
+"""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +34,7 @@ def put_key(session: Session, author: Author, name: str, value: str, sealer: Sea
         raise InvalidRequest("a key's name has a-z, 0-9 and -, at most 63 of them", param="name")
     value = value.strip()
     is_key = value.isascii() and value.isprintable() and " " not in value
-    is_file = value.startswith("{")  # of JSON, which has lines; a key has none
+    is_file = value.startswith("{")  # JSON may have several lines; a key may not
     if not 0 < len(value) <= _MAX_VALUE or not (is_key or is_file):
         raise InvalidRequest(
             f"the key is empty, has more than {_MAX_VALUE} characters, or one that no header carries", param="value"
@@ -70,10 +72,10 @@ def delete_key(session: Session, author: Author, name: str) -> None:
 
 
 def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, int]:
-    """Seal everything again by the sealer's first key; return how many, by what they are.
+    """Encrypt everything again with the sealer's newest key; return how many texts, by kind.
 
-    Raises ConfigurationError if something cannot be opened by any of its keys, and RowUnreadable: nothing is changed
-    then.
+    Raises ConfigurationError if something cannot be decrypted with any of its keys, and RowUnreadable; then nothing is
+    changed.
     """
     entry = begin_change(session, author, "stored_key.rotate", "all")
     counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0, "mcp_tokens": 0}
@@ -89,7 +91,7 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
     for budget in session.scalars(select(Budget).where(Budget.webhook_url != "")):
         budget.webhook_url = sealer.seal(sealer.open_address(budget.webhook_url))
         counts["budgets"] += 1
-    require_all_read(session)  # what is not sealed again cannot be opened once the older keys are gone
+    require_all_read(session)  # else unreadable rows would be lost with the older keys
     note_sealing_key(session, sealer.key_id, author.at)
     entry.detail = dict(counts)
     session.flush()
@@ -97,12 +99,14 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
 
 
 def load_stored(session: Session) -> dict[str, str]:
-    """Return the encrypted stored keys, by name."""
+    """Return the stored keys by name, encrypted."""
     return {name: sealed for name, sealed in session.execute(select(StoredKey.name, StoredKey.sealed))}
 
 
 def with_sealed(reference: str, stored: Mapping[str, str]) -> str:
-    """Return a reference as gateways have it: stored:NAME becomes sealed:NAME:TOKEN, so that a new value is seen."""
+    """Return a reference in the form for gateways: stored:NAME becomes sealed:NAME:TOKEN, which changes
+    with the value.
+    """
     name = reference.removeprefix(STORED)
     if name == reference or name not in stored:
         return reference
@@ -110,9 +114,7 @@ def with_sealed(reference: str, stored: Mapping[str, str]) -> str:
 
 
 def settings_with_sealed(settings: Mapping[str, Any], stored: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return a target's settings with encrypted keys in place of references: headers, and a library's further
-    credentials.
-    """
+    """Return a target's settings with stored-key references in headers and credentials replaced by encrypted keys."""
     changed = {
         part: {name: with_sealed(value, stored) if isinstance(value, str) else value for name, value in given.items()}
         for part in _REFERRING
@@ -127,7 +129,7 @@ def _references(key_ref: str, settings: Mapping[str, Any]) -> set[str]:
 
 
 def _values(rules: Mapping[str, Any]) -> set[str]:
-    """Return every text in an object's rules, at any depth."""
+    """Return every text in nested rules."""
     found: set[str] = set()
     left: list[Any] = [rules]
     while left:

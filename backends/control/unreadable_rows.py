@@ -1,8 +1,7 @@
-"""Rows whose values cannot be read: found, left out of results, listed by name, repaired and deleted.
+"""Finds, lists, repairs and deletes rows whose values cannot be read, and leaves them out of query results.
 
 A value that its column does not allow (a JSON text edited by hand, a role of a later version) fails when the driver
-decodes a row, and with it the whole result. So a failed query is repeated without the rows at fault; those rows are
-recorded for the list.
+decodes a row, and with it the whole query. So a failed query is repeated without such rows, and these are recorded.
 """
 
 import logging
@@ -43,16 +42,18 @@ _log = logging.getLogger(__name__)
 
 _CHUNK_ROWS: Final = 500
 _MAX_SHOWN: Final = 2000
-_LEFT_OUT: Final = "unreadable_rows"  # in a session's info
+_LEFT_OUT: Final = "unreadable_rows"  # key in a session's info
 _NEVER_DELETED: Final = frozenset({"audit", "revision"})
 _OF_KEYS: Final = frozenset({"api_keys", "former_secrets"})
-Shapes = Mapping[type[Any], Callable[[Any], object]]  # by entity, what shows a row of it
+Shapes = Mapping[type[Any], Callable[[Any], object]]  # by entity, the function that formats a row
 _CURRENT: "Final[ContextVar[dict[Any, Any] | None]]" = ContextVar("unreadable_rows", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRow:
-    """A row by its table and id (parts separated by /), the column at fault and why. `stored`: its stored value."""
+    """A row by table and id (parts separated by /), its invalid column and the fault. `stored` is that
+    column's value.
+    """
 
     table: str
     id: str
@@ -62,7 +63,7 @@ class UnreadableRow:
 
 
 def leave_out_unreadable(state: ORMExecuteState) -> "Result[Any] | None":
-    """Return a query's result without rows that cannot be read, and note them. For a session's `do_orm_execute`."""
+    """Return a query's result without unreadable rows, and record these. For a session's `do_orm_execute`."""
     if not state.is_select or state.is_column_load or state.is_relationship_load:
         return None
     if state.execution_options.get(READS_ALL):
@@ -84,7 +85,7 @@ def leave_out_unreadable(state: ORMExecuteState) -> "Result[Any] | None":
 
 
 def begin_noting(session: Session) -> None:
-    """Make `left_out` report this session's queries from now on."""
+    """Make `left_out` report this session's queries in this thread from now on."""
     _CURRENT.set(session.info)
 
 
@@ -95,20 +96,20 @@ def left_out() -> list[UnreadableRow]:
 
 
 def refuse_missing(session: Session, error: NotFound) -> None:
-    """Raise RowUnreadable if one of the rows that the error was looking for exists and cannot be read."""
+    """Raise RowUnreadable if a row that a NotFound error is about exists but cannot be read."""
     for row in session.info.get(_LEFT_OUT, {}).values():
         if f"{row.table}/{row.id}" in error.rows:
             raise RowUnreadable(unreadable_sentence(row)) from error
 
 
 def require_all_read(session: Session) -> None:
-    """Raise RowUnreadable if a query of this session left a row out, for changes that must not miss any."""
+    """Raise RowUnreadable if a query of this session left out a row; for changes that must not miss any."""
     for row in session.info.get(_LEFT_OUT, {}).values():
         raise RowUnreadable(unreadable_sentence(row))
 
 
 def unreadable_sentence(row: UnreadableRow) -> str:
-    """Return the fault of a row and what to do."""
+    """Return an unreadable row's fault and its remedy as a sentence."""
     return (
         f"row {row.id!r} of {row.table} cannot be read: {row.column} {row.reason}; repair it with `tollkeeper rows "
         f"repair {row.table} {row.id}`, or delete it with `tollkeeper rows delete {row.table} {row.id}`"
@@ -116,17 +117,17 @@ def unreadable_sentence(row: UnreadableRow) -> str:
 
 
 def find_rows(session: Session, shapes: Shapes) -> list[UnreadableRow]:
-    """Search all tables for rows that cannot be read or shown. Raises ControlUnavailable."""
+    """Search all tables for rows that cannot be read or formatted. Raises ControlUnavailable."""
     return [row for table in Base.metadata.sorted_tables for row in _faulty(session, table, shapes).values()]
 
 
 def repair_row(
     session: Session, author: Author, table: str, row: str, values: Mapping[str, object], shapes: Shapes
 ) -> None:
-    """Set values of an unreadable row, after which it can be read; audited.
+    """Set values of an unreadable row so that it can be read; audited.
 
     Raises NotFound if there is no such row, or it can be read, and InvalidRequest on values that its columns do not
-    allow or that repair nothing.
+    allow or that do not repair it.
     """
     begin_change(session, author, "row.repair", f"{table}/{row}", {"columns": sorted(values)})
     key = _find(session, table, row, shapes)
@@ -172,12 +173,12 @@ def _find(session: Session, table: str, row: str, shapes: Shapes) -> tuple[Any, 
 
 
 def _raise_floor(session: Session, table: str) -> None:
-    if table in _OF_KEYS:  # gateways read keys that changed by number: these did not change by their own commands
+    if table in _OF_KEYS:  # gateways find changed keys by revision, which a repair does not set on them
         raise_keys_floor(session, read_revision(session))
 
 
 def _faulty(session: Session, table: Table, shapes: Shapes) -> dict[tuple[Any, ...], UnreadableRow]:
-    """Find a table's rows that cannot be read, and those that can and cannot be shown."""
+    """Return a table's rows that cannot be read or cannot be formatted."""
     found = _unreadable(session.connection(), table)
     mapper, shape = next(
         ((inspect(of), how) for of, how in shapes.items() if inspect(of).local_table is table), (None, None)
@@ -194,14 +195,14 @@ def _faulty(session: Session, table: Table, shapes: Shapes) -> dict[tuple[Any, .
 
 
 def row_id(row: object) -> str:
-    """Return a row's id as lists of unreadable rows have it."""
+    """Return a row's id as in lists of unreadable rows: its key's parts separated by /."""
     return "/".join(str(part) for part in inspect(type(row)).primary_key_from_instance(row))
 
 
 def shown_reason(error: Exception) -> str:
     """Return the fault of a row that was read, without its values."""
     found = getattr(error, "errors", None)
-    if callable(found):  # pydantic's
+    if callable(found):  # a pydantic error
         first = found(include_url=False, include_input=False, include_context=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
     return f"it is not of the form that this version knows ({type(error).__name__})"
@@ -210,7 +211,7 @@ def shown_reason(error: Exception) -> str:
 def _unreadable(
     connection: Connection, table: Table, keys: "list[tuple[Any, ...]] | None" = None
 ) -> dict[tuple[Any, ...], UnreadableRow]:
-    """Find a table's unreadable rows by their keys: in pieces, and row by row only in a piece that fails."""
+    """Return a table's unreadable rows by key, searching in pieces, and row by row in a piece that fails."""
     named = list(table.primary_key.columns)
     if keys is None:
         keys = [tuple(row) for row in connection.execute(select(*named).order_by(*named))]
@@ -241,7 +242,7 @@ def _described(connection: Connection, table: Table, key: tuple[Any, ...]) -> Un
             connection.execute(select(column).where(where)).all()
         except UNSOUND as error:
             stored = ""
-            if isinstance(column.type, JSON | DateTime | UtcDateTime | ExactDecimal):  # the others may be digests
+            if isinstance(column.type, JSON | DateTime | UtcDateTime | ExactDecimal):  # other columns may be digests
                 raw = connection.execute(select(cast(type_coerce(column, Text), Text)).where(where)).scalar()
                 stored = str(raw)[:_MAX_SHOWN]
             return UnreadableRow(table.name, row, column.name, f"is {_wrong(column.type, error)}", stored)
@@ -262,7 +263,9 @@ def _wrong(kind: object, error: Exception) -> str:
 
 
 def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
-    """Return the condition that a row is one of these, in pieces: a database limits the values in one statement."""
+    """Return the condition that a row has one of these keys, split up because databases limit the values in a
+    statement.
+    """
     named = list(table.primary_key.columns)
     if len(named) == 1:
         return or_(
@@ -275,7 +278,7 @@ def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
 
 
 def _note(state: ORMExecuteState, mapper: Mapper[Any], rows: Mapping[tuple[Any, ...], UnreadableRow]) -> None:
-    """Record the rows that the query would have returned, so that a caller only learns of their own."""
+    """Record the unreadable rows that the query selects, so that a caller is told only about rows that it may see."""
     if not isinstance(state.statement, Select):
         return
     noted = state.session.info.setdefault(_LEFT_OUT, {})
@@ -292,12 +295,12 @@ def _note(state: ORMExecuteState, mapper: Mapper[Any], rows: Mapping[tuple[Any, 
 
 def _table(mapper: Mapper[Any]) -> Table:
     table = mapper.local_table
-    assert isinstance(table, Table)  # every entity is declared with one
+    assert isinstance(table, Table)  # every entity has one
     return table
 
 
 def _value(column: Any, value: object) -> object:
-    """Create a column's value of a JSON value. Raises InvalidRequest."""
+    """Convert a JSON value for a column. Raises InvalidRequest."""
     try:
         if value is None and column.nullable:
             return None

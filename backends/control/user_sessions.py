@@ -17,12 +17,12 @@ from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
 
 SESSION_PREFIX: Final = "tk-session-"
-MAX_SESSIONS: Final = 20  # of one user; the oldest ends where another begins
+MAX_SESSIONS: Final = 20  # per user; a further one ends the oldest
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session that works, with whose it is."""
+    """A valid session and its account."""
 
     id: str
     account: Account
@@ -35,17 +35,17 @@ def new_secret() -> str:
 
 
 def is_session_like(secret: str) -> bool:
-    """Return whether text has a session's format, so that nonsense costs no lookup."""
+    """Return whether text has a session's format, so that other text needs no lookup."""
     return secret.startswith(SESSION_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(SESSION_PREFIX))
 
 
 def begin_session(
     session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
 ) -> UserSession:
-    """Start a session for a user who has signed in. `author.at` is its start.
+    """Start a session for a user who has signed in, at the time `author.at`.
 
-    `account` is what the proof was checked against. Raises AuthenticationFailed if it has changed since it was read:
-    the account was closed or removed, or its password changed.
+    `account` is the account that the credentials were checked against. Raises AuthenticationFailed if it has changed
+    since it was read: it was disabled or removed, or its password changed.
     """
     proved = account.user.password_digest
     begun = UserSession(
@@ -74,7 +74,7 @@ def begin_session(
 
 
 def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> Found | None:
-    """Find the session of this secret; `None` if there is no valid one now, or its user is disabled."""
+    """Return the session of this secret; `None` if it is invalid or has ended, or its user is disabled."""
     digest = digest_of(secret, pepper).hex()
     row = session.execute(
         select(UserSession, User, RoleGrant)
@@ -91,7 +91,7 @@ def find_session(session: Session, secret: str, pepper: bytes, now: datetime) ->
 
 
 def end_session(session: Session, author: Author, secret: str, pepper: bytes) -> None:
-    """End the session of this secret. One that has ended, or never existed, stays ended."""
+    """End the session of this secret; do nothing if there is none."""
     digest = digest_of(secret, pepper).hex()
     found = session.scalars(select(UserSession).where(UserSession.digest == digest)).first()
     if found is None or found.ended_at is not None:
