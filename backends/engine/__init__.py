@@ -1,1 +1,1 @@
-"""Engine hosts: processes that run models of our own and speak the engine wire."""
+"""Engine hosts: processes that run our own models and speak the engine protocol with gateways."""

@@ -10,7 +10,7 @@ from backends.processes.process import run_process
 
 
 def run(settings: EngineHostSettings) -> None:
-    """Serve until told to stop. Raises ConfigurationError if it cannot start."""
+    """Serve until a signal to stop. Raises ConfigurationError if it cannot start."""
     with kept_imports():  # not before the settings are known to be good
         import uvloop
 

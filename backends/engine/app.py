@@ -1,4 +1,4 @@
-"""Runs an engine host: its socket, its models, its watch over stuck steps, and its orderly end."""
+"""Runs an engine host: its socket, its models, the detection of stuck steps, and its shutdown."""
 
 import asyncio
 import logging
@@ -27,17 +27,17 @@ from contracts.errors import ConfigurationError, Unavailable
 _log = logging.getLogger(__name__)
 
 _WATCH_SECONDS: Final = 0.25
-_LAST_WORDS_SECONDS: Final = 2.0  # for aborted requests' accounts and step records to be taken
+_LAST_WORDS_SECONDS: Final = 2.0  # at shutdown, to send aborted requests' accounts and step records
 
 
 def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
-    """Return the builder of torch engines. Torch is imported by the first load, so the socket answers before."""
+    """Return the builder of torch engines. Torch is imported at the first load, after the socket is open."""
 
     def build(order: ModelOrder) -> Engine:
         path = find_model(order.source)
         with loading:
             with kept_imports():
-                from backends.engine.torch_builder import build as build_torch  # seconds: not before the socket listens
+                from backends.engine.torch_builder import build as build_torch  # slow: after the socket is open
 
             return build_torch(settings, order, path)
 
@@ -45,7 +45,7 @@ def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engi
 
 
 def vllm_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
-    """Return the builder of vLLM engines. vLLM is imported by the first load, so the socket answers before."""
+    """Return the builder of vLLM engines. vLLM is imported at the first load, after the socket is open."""
 
     def build(order: ModelOrder) -> Engine:
         path = find_model(order.source)
@@ -53,7 +53,7 @@ def vllm_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engin
             try:
                 from backends.engine.vllm_builder import build as build_vllm
 
-                return build_vllm(settings, order, path)  # vLLM is imported in there, which takes many seconds
+                return build_vllm(settings, order, path)  # imports vLLM, which takes many seconds
             except ModuleNotFoundError as error:
                 raise ConfigurationError(
                     f"this Python has no {error.name}; run the host with the one in .venv-vllm (make vllm sets it up)"
@@ -63,9 +63,9 @@ def vllm_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engin
 
 
 async def run(settings: EngineHostSettings) -> None:
-    """Serve with the kind of engine that is set until told to stop.
+    """Serve with the configured kind of engine until a signal to stop.
 
-    Raises ConfigurationError when the socket cannot be had.
+    Raises ConfigurationError if the socket cannot be opened.
     """
     loading = threading.Lock()
     builders = {"torch": torch_builder, "vllm": vllm_builder}
@@ -79,7 +79,7 @@ async def serve(
     *,
     kind: str,
 ) -> None:
-    """Serve with any engine until SIGTERM or SIGINT; a second one ends the waiting."""
+    """Serve with engines from any builder until SIGTERM or SIGINT; a second signal skips the drain."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     loop = asyncio.get_running_loop()
     socket_file = SocketFile(settings.socket)
@@ -113,7 +113,7 @@ async def serve(
 
 
 def _version(kind: str) -> str:
-    """Return which release serves: in vLLM's environment ours is not installed, it is found by its path."""
+    """Return the served release: vLLM's or ours; empty if it is not installed as a package."""
     try:
         return metadata.version("vllm" if kind == "vllm" else "tollkeeper")
     except metadata.PackageNotFoundError:
@@ -121,7 +121,9 @@ def _version(kind: str) -> str:
 
 
 async def watch(host: EngineHost) -> None:
-    """Mark a model as failed while one of its steps takes too long, and as ready if it recovers."""
+    """Check regularly for stuck steps: mark a model as failed while a step takes too long, and as ready if
+    it recovers.
+    """
     limit = host.settings.engine_stuck_seconds
     stuck: set[str] = set()
     while True:
@@ -140,17 +142,17 @@ async def watch(host: EngineHost) -> None:
 
 
 async def revive(revival: Revival) -> None:
-    """Load models again whose engine has failed."""
+    """Load models with failed engines again, until cancelled."""
     while True:
         await asyncio.sleep(until_beat(_WATCH_SECONDS))
         try:
             revival.look()
-        except Exception:  # the task's edge: without it no model would be loaded again
+        except Exception:  # the task must not end: no model would be loaded again
             _log.exception("model not loaded again")
 
 
 async def _end(host: EngineHost, hurry: asyncio.Event) -> None:
-    """Let requests finish within the drain time, abort the rest, send the last accounts, free the models."""
+    """Let requests finish within the drain time, abort the rest, send the last accounts, and free the models."""
     _log.info("draining requests=%d", host.requests)
     host.drain()
     await _until(lambda: not host.requests or hurry.is_set(), host.settings.engine_drain_seconds)

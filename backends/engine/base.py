@@ -14,11 +14,10 @@ EngineEvent = Delta | Finished | Embedded
 
 @dataclass(frozen=True, slots=True)
 class ModelOrder:
-    """A model to load: its name, its source, and differences from the host's settings.
+    """An order to load a model: its name, its source, and differences from the host's settings.
 
-    `source` is a directory or a hub name; `engine` names this load in its step records, so that a model loaded twice
-    numbers its steps separately. `died_ns`: since when (monotonic) the previous engine, which this one replaces, is
-    dead.
+    `source` is a directory or a hub name. `engine` names this load in its step records, so that a model loaded twice
+    numbers its steps separately. `died_ns`: when the engine that this one replaces died (monotonic).
     """
 
     name: str
@@ -40,22 +39,22 @@ class Engine(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or report anything."""
+        """Return whether `step` would compute or return anything."""
 
     def step(self) -> Sequence[EngineEvent]:
         """Compute one step and return what it produced, in order."""
 
     def warm_up(self) -> None:
-        """Compute something, so that the first request does not pay for first times."""
+        """Compute something, so that the first request is not slowed by one-time initialisation."""
 
     def load_adapter(self, name: str, path: Path, /) -> None:
         """Load an adapter. Raises ConfigurationError."""
 
     def unload_adapter(self, name: str, /) -> None:
-        """Forget an adapter. Raises ConfigurationError."""
+        """Unload an adapter. Raises ConfigurationError."""
 
     def hello(self) -> ModelHello:
-        """Describe the model as it is served."""
+        """Return the description of the model and its current state."""
 
     def take_steps(self) -> list[StepRecord]:
         """Return the step records since the last call."""
@@ -72,10 +71,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class EmbeddingEngine(Protocol):
-    """An engine that can also hold an embedding model. Such a model's hello says so."""
+    """An engine that can also serve an embedding model; its hello then says so."""
 
     def embed(self, embed: Embed, /) -> None:
         """Accept inputs, from any thread; their vectors are sent as `Embedded`. Raises InvalidRequest."""
 
 
-EngineBuilder = Callable[[ModelOrder], Engine]  # called in the thread that will step; raises TollkeeperError
+EngineBuilder = Callable[[ModelOrder], Engine]  # called in the stepping thread; raises TollkeeperError

@@ -1,4 +1,4 @@
-"""Control calls of a gateway to a host: load and unload models and adapters, drain, health, stats."""
+"""Executes control calls of gateways: load and unload models and adapters, sleep, wake, swap, drain, health, stats."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.02
-_STATS_SECONDS: Final = 5.0  # an engine that does not answer between two steps by then is stuck or very slow
+_STATS_SECONDS: Final = 5.0  # time limit; the engine answers between two steps unless it is stuck or very slow
 
 
 class Calls:
@@ -57,7 +57,7 @@ class Calls:
     async def _answer(self, connection: Connection, call: Call, verb: Callable[[Call], Awaitable[Facts]]) -> None:
         try:
             answer = Answer(call_id=call.call_id, facts=await verb(call))
-        except Exception as error:  # a task's edge: whoever asked must hear
+        except Exception as error:  # a task must not end without an answer
             if not isinstance(error, TollkeeperError):
                 _log.exception("call failed verb=%s model=%s", call.verb, call.model)
             answer = call_refusal(call.call_id, error)
@@ -76,9 +76,9 @@ class Calls:
     # Models.
 
     async def _load(self, call: Call) -> Facts:
-        """Load a model; answered when it serves. `path` is a directory or hub name, options are as in the settings.
+        """Load a model; answered when it serves. `path` is a directory or hub name; options are as in the settings.
 
-        With the option `gpu_memory_bytes`, its need on each GPU, idle models make room for it first.
+        With the option `gpu_memory_bytes`, its need on each GPU, idle models first make room for it.
         """
         began = time.monotonic()
         needed, options = _memory_option(call)
@@ -94,7 +94,7 @@ class Calls:
         return {"state": model.state, "seconds": time.monotonic() - began}
 
     async def _unload(self, call: Call) -> Facts:
-        """Let a model's requests finish for `seconds`, then abort them, and free its memory."""
+        """Wait `seconds` for a model's requests, abort the rest, and free its memory."""
         model = self._host.models.get(call.model)
         aborted = await self._empty(model, self._seconds(call))
         if aborted:
@@ -114,7 +114,7 @@ class Calls:
         return {}
 
     async def _wake(self, call: Call) -> Facts:
-        """Wake a model that sleeps, or load one that was unloaded for idleness."""
+        """Wake a sleeping model, or load one that was unloaded because it was idle."""
         return {"seconds": await self._host.lifecycle.ensure_awake(self._generating(call))}
 
     async def _swap(self, call: Call) -> Facts:
@@ -158,7 +158,7 @@ class Calls:
     # Questions.
 
     async def _health(self, call: Call) -> Facts:
-        """Return how one model is, or all; answered without the engines, which may be stuck."""
+        """Return the health of one model, or all, without asking the engines, which may be stuck."""
         models = [self._host.models.get(call.model)] if call.model else list(self._host.models)
         facts: Facts = {
             "healthy": all(model.state == "ready" for model in models) and not self._host.is_draining,
@@ -207,7 +207,7 @@ class Calls:
     # Parts.
 
     async def _empty(self, model: Served, seconds: float) -> int:
-        """Let a model's requests finish. Return how many did not in that time."""
+        """Wait for a model's requests to finish. Return how many did not within `seconds`."""
         if model.state == "ready":
             model.set_state("draining")
         await self._gone(model, seconds)
@@ -238,7 +238,7 @@ class Calls:
 
 
 def _memory_option(call: Call) -> tuple[int | None, Facts]:
-    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is not a size."""
+    """Separate the option `gpu_memory_bytes` from a call's other options. Raises InvalidRequest if it is not a size."""
     options = dict(call.options)
     needed = options.pop("gpu_memory_bytes", None)
     if needed is None:

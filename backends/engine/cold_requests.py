@@ -1,4 +1,4 @@
-"""Record requests that waited for a model to wake or load, and for how long."""
+"""Records how long requests waited for a model to wake or load (a cold start)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,24 +12,26 @@ from contracts.engine.wire import Finished
 
 @dataclass(slots=True)
 class ColdRequests:
-    """Each of `wait`, `served` and `told` is called by one thread, and never concurrently about one request."""
+    """Waiting times of requests. Each method belongs to one thread, and never runs concurrently for the
+    same request.
+    """
 
     now_ns: Callable[[], int] = time.monotonic_ns
     _since_ns: dict[bytes, int] = field(default_factory=dict)
     _waited_ns: dict[bytes, int] = field(default_factory=dict)
 
     def wait(self, request_id: bytes) -> None:
-        """Record that a request begins to wait."""
+        """Record that a request starts to wait."""
         self._since_ns[request_id] = self.now_ns()
 
     def served(self, request_id: bytes) -> None:
-        """Record that a request no longer waits for a cold start; do nothing if it never did."""
+        """Record the end of a request's wait; do nothing if it did not wait."""
         since_ns = self._since_ns.pop(request_id, None)
         if since_ns is not None:
             self._waited_ns[request_id] = self.now_ns() - since_ns
 
     def told(self, events: Sequence[EngineEvent]) -> Sequence[EngineEvent]:
-        """Return the events of a step, with `cold_start_ns` on the ends of requests that waited for a start."""
+        """Return a step's events, with `cold_start_ns` set on the ends of requests that waited."""
         if not self._waited_ns:
             return events
         return [self._told(event) for event in events]

@@ -1,4 +1,6 @@
-"""One gateway's connection: frames in, frames out in one write a step, and what happens when it does not read."""
+"""One gateway's connection: decodes its frames, batches ours into one write per step, and detects a gateway that
+stopped reading.
+"""
 
 import asyncio
 import logging
@@ -13,39 +15,39 @@ from contracts.errors import InvalidRecord, TollkeeperError
 
 _log = logging.getLogger(__name__)
 
-_ATTACH_SECONDS: Final = 10.0  # a peer that does not say who it is
-_STALL_SECONDS: Final = 30.0  # a gateway that reads nothing for so long is gone
+_ATTACH_SECONDS: Final = 10.0  # until the peer must have sent `Attach`
+_STALL_SECONDS: Final = 30.0  # a gateway that reads nothing for this time is disconnected
 _KV_SHARE: Final = 4  # KV events are dropped when a quarter of the send buffer is full
 
 
 class ConnectionHost(Protocol):
-    """What a connection reports to its host."""
+    """Callbacks of a connection to its host."""
 
     send_buffer_bytes: int
 
     def on_open(self, connection: "Connection") -> None:
-        """Record a new connection, which expects a hello."""
+        """Handle a new connection, which expects a hello."""
 
     def on_attach(self, connection: "Connection", attach: Attach) -> None:
-        """Record who it is. Raises TollkeeperError to refuse it."""
+        """Handle the gateway's first message, with its name. Raises TollkeeperError to refuse it."""
 
     def on_message(self, connection: "Connection", message: FromGateway) -> None:
-        """Receive anything but an attach."""
+        """Handle any other message."""
 
     def on_choked(self, connection: "Connection") -> None:
-        """Record that the gateway does not read: no more output may be generated for it."""
+        """Handle a gateway that has stopped reading: no more output may be generated for it."""
 
     def on_relieved(self, connection: "Connection") -> None:
-        """Record that it has read what was waiting."""
+        """Handle a gateway that has read its pending output."""
 
     def on_closed(self, connection: "Connection") -> None:
-        """Record its end, whatever the reason."""
+        """Handle the end of the connection, whatever its reason."""
 
 
 class Connection(asyncio.Protocol):
-    """Decodes, batches and writes. A malformed frame ends this connection only."""
+    """The protocol of one connection. A malformed frame ends only this connection."""
 
-    hears_while_choked = False  # an engine host takes nothing from a gateway that does not read
+    hears_while_choked = False  # messages of a gateway that does not read are not read either
 
     def __init__(self, host: ConnectionHost) -> None:
         self._host = host
@@ -64,20 +66,20 @@ class Connection(asyncio.Protocol):
         return self.attach.gateway if self.attach else f"pid {self.peer_pid}"
 
     def send(self, message: FromHost) -> None:
-        """Add a message to the next write."""
+        """Queue a message for the next write; KV events are dropped if the send buffer is filling up."""
         if isinstance(message, KvEvents) and self._is_busy():
             self.kv_dropped += len(message.records)
             return
         self._waiting.append(frame(message))
 
     def flush(self) -> None:
-        """Write what was added, in one call."""
+        """Write the queued messages in one call."""
         if self._waiting and self._transport is not None:
             waiting, self._waiting = self._waiting, []
             self._transport.write(b"".join(waiting) if len(waiting) > 1 else waiting[0])
 
     def close(self) -> None:
-        """Write the rest, then end the connection."""
+        """Write queued messages, then close the connection."""
         if self._transport is not None:
             self.flush()
             self._transport.close()
@@ -86,11 +88,11 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         return transport is None or transport.get_write_buffer_size() > self._host.send_buffer_bytes // _KV_SHARE
 
-    # From the event loop.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        """Start the connection: notify the host, which sends a hello, and wait for `Attach`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport lacks only the base class
         self._transport.set_write_buffer_limits(high=self._host.send_buffer_bytes)
         self.peer_pid = _peer_pid(self._transport.get_extra_info("socket"))
         self._after(_ATTACH_SECONDS, "did not attach")
@@ -98,7 +100,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes. What cannot be read is answered with its reason, and ends the connection."""
+        """Handle received bytes. An invalid frame is answered with the reason, and ends the connection."""
         try:
             for body in self._splitter.feed(data):
                 self._take(from_gateway(body))
@@ -112,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def pause_writing(self) -> None:
-        """Stop listening to a gateway that does not read."""
+        """Handle a full send buffer: the gateway does not read. Stop reading from it."""
         self.is_choked = True
         if self._transport is not None and not self.hears_while_choked:
             self._transport.pause_reading()
@@ -120,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._host.on_choked(self)
 
     def resume_writing(self) -> None:
-        """Resume sending: the peer reads again."""
+        """Handle an emptied send buffer: the gateway reads again. Resume reading from it."""
         self.is_choked = False
         self._cancel_timer()
         if self._transport is not None and not self._transport.is_closing() and not self.hears_while_choked:
@@ -129,7 +131,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Notify the host."""
+        """Notify the host that the connection has ended."""
         self._cancel_timer()
         self._transport = None
         self._waiting.clear()

@@ -1,6 +1,6 @@
-"""GPU readings as records, sent to the gateway that receives the host's step records.
+"""Sends GPU readings as records to the gateway that receives the host's step records.
 
-They may be lost, like KV events: the next second's reading replaces one. A hole in the numbers shows a loss.
+They may be lost, like KV events: the next reading follows within a second. A gap in the numbers shows a loss.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeviceBook:
-    """Numbers and sends readings. One without a receiver is a hole."""
+    """Numbers and sends GPU readings. Without a receiver a reading is lost, but numbered."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -43,7 +43,7 @@ def device_record(
     replica: str = "",
     xid: int | None = None,
 ) -> DeviceRecord:
-    """Return a reading as a record; values that could not be measured stay unknown."""
+    """Return a reading as a record; values that could not be measured are `None`."""
     reasons = sample.throttle_reasons
     return DeviceRecord(
         host=host,

@@ -1,6 +1,6 @@
-"""The host's view of its GPUs: last reading, other processes computing there, lost devices.
+"""Watches the host's GPUs: latest samples, other processes that compute there, lost devices.
 
-While another process computes there, a step's time is not the engine's alone: it is reported with confidence 0.
+While another process computes on a GPU, a step's measured time is not only the engine's: it gets confidence 0.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from contracts.recording.records import StepRecord
 _log = logging.getLogger(__name__)
 
 _NOT_TRUSTED: Final = 0.0
-_CUDA: Final = re.compile(r"cuda(?::(\d+))?")  # how torch calls the GPUs that are visible to it
-_ALONE_LOOKS: Final = 60  # after which it is said that the GPU is ours alone again: others compute now and then
+_CUDA: Final = re.compile(r"cuda(?::(\d+))?")  # torch's names of visible GPUs
+_ALONE_LOOKS: Final = 60  # samples without other processes until the GPU counts as exclusive again
 
-Tell = Callable[[DeviceIdentity, DeviceSample, int | None], None]  # a GPU, a look at it, its last fault since
-Lost = Callable[[str, list[str]], None]  # what happened, and the models it happened to
+Tell = Callable[[DeviceIdentity, DeviceSample, int | None], None]  # GPU, sample, last fault since the previous one
+Lost = Callable[[str, list[str]], None]  # the reason, and the affected models
 
 
 class DeviceWatch:
-    """Runs on the event loop; without a sampler it knows no GPU. `on_lost` is called for a lost GPU."""
+    """The latest GPU samples, on the event loop; none without a sampler. `on_lost` is called for a lost GPU."""
 
     def __init__(self, on_lost: Lost, tell: Tell = lambda identity, sample, xid: None) -> None:
         self._on_lost = on_lost
@@ -44,29 +44,29 @@ class DeviceWatch:
         self._devices: dict[str, DeviceIdentity] = {}
         self._samples: dict[str, DeviceSample] = {}
         self._lost: set[str] = set()
-        self._devices_of: dict[str, list[str]] = {}  # by model that has computed on a GPU, as its records say
+        self._devices_of: dict[str, list[str]] = {}  # GPUs that each model has computed on, from its records
         self._doubtful: set[bytes] = set()  # requests that were in a step while the GPU was shared
-        self._told: bool | None = False  # what was last logged of sharing
-        self._alone_looks = 0  # since somebody else was last seen to compute
+        self._told: bool | None = False  # the last logged `is_shared`
+        self._alone_looks = 0  # samples since another process was last seen computing
         self.faults = 0
 
     def start(self, sampler: GpuSampler, devices: Iterable[DeviceIdentity]) -> None:
-        """Start to sample the GPUs that this host may use."""
+        """Start sampling the GPUs that this host may use."""
         self._devices = {one.uuid: one for one in devices}
         self._sampler = sampler
 
     def stop(self) -> None:
-        """End the sampler."""
+        """Stop the sampler."""
         if self._sampler is not None:
             self._sampler.stop()
 
     async def refresh(self) -> None:
-        """Sample now, off the event loop: free memory may have changed within the last second."""
+        """Take a sample now, off the event loop, as free memory may have changed within the last second."""
         if self._sampler is not None:
             self.take(await asyncio.to_thread(self._sampler.take_round))
 
     def take(self, found: Round) -> None:
-        """Record a round."""
+        """Record a sample of each GPU."""
         mine = [one for one in found.samples if one.uuid in self._devices]
         self._samples.update({one.uuid: one for one in mine})
         for fault in found.faults:
@@ -85,7 +85,7 @@ class DeviceWatch:
         return None if None in states else False
 
     def rooms(self) -> list[DeviceRoom]:
-        """Return the memory of the GPUs that can be used, as far as it is known."""
+        """Return the memory of usable GPUs, as far as it is known."""
         return [
             DeviceRoom(uuid, one.memory_total_bytes, one.memory_free_bytes, self._devices[uuid].parent is not None)
             for uuid, one in self._samples.items()
@@ -106,7 +106,9 @@ class DeviceWatch:
         return tuple(found)
 
     def held_bytes(self) -> int | None:
-        """Return the GPU memory of our processes where it is highest; `None` if the driver does not report it."""
+        """Return the GPU memory used by our processes on the GPU with the most; `None` if the driver does not report
+        it.
+        """
         most = None
         for sample in self._samples.values():
             mine = [one.memory_bytes for one in sample.processes or () if one.is_ours]
@@ -116,7 +118,7 @@ class DeviceWatch:
         return most
 
     def facts(self) -> Facts:
-        """Return every GPU's facts, and what looking at them costs."""
+        """Return every GPU's latest values, and the cost of sampling."""
         facts: Facts = {}
         for uuid, sample in self._samples.items():
             facts |= device_facts(self._devices[uuid], sample)
@@ -129,7 +131,7 @@ class DeviceWatch:
         return facts
 
     def marked(self, output: Output) -> Output:
-        """Return an engine's output, with confidence 0 for what was measured while the GPU was shared."""
+        """Return an engine's output, with confidence 0 for measurements while the GPU was shared."""
         is_shared = self.is_shared is True
         for record in output.steps:
             if _is_on_gpu(record):
@@ -166,7 +168,7 @@ class DeviceWatch:
             self._on_lost(fault.text, models)
 
     def _tell_sharing(self, is_shared: bool | None) -> None:
-        """Log that another process computes here, or no longer does; once for each change."""
+        """Log when another process starts or stops computing here."""
         self._alone_looks = self._alone_looks + 1 if is_shared is False else 0
         if is_shared == self._told or (is_shared is False and self._told and self._alone_looks < _ALONE_LOOKS):
             return
@@ -211,7 +213,7 @@ def start_watch(watch: DeviceWatch, dcgm_url: str = "") -> None:
 
     try:
         mine = visible(one for reader in readers for one in reader.devices())
-    except ConfigurationError as error:  # an engine that needs a GPU refuses to start for the same reason
+    except ConfigurationError as error:  # an engine that needs a GPU fails with the same message
         _log.warning("no GPU is watched reason=%s", error.message)
         mine = []
     for reader in readers:

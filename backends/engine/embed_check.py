@@ -1,4 +1,4 @@
-"""Validate requests for embeddings."""
+"""Validates requests for embeddings."""
 
 from contracts.api.embedding import MAX_INPUTS
 from contracts.engine.wire import Embed, ModelHello
@@ -6,7 +6,7 @@ from contracts.errors import InvalidRequest
 
 
 def check_embed(embed: Embed, hello: ModelHello) -> None:
-    """Raise InvalidRequest, naming the limit that a request breaks."""
+    """Raise InvalidRequest if a request exceeds a limit; the message names it."""
     if embed.tokenizer_hash and embed.tokenizer_hash != hello.tokenizer_hash:
         raise InvalidRequest(
             f"the request was tokenized with another tokenizer ({embed.tokenizer_hash[:12]}) than this model's "

@@ -1,4 +1,4 @@
-"""Measures the embedder: each batch a step record, its time split by tokens, and the idleness between."""
+"""Measures the embedder: one step record per batch, its time split by tokens, and idle time in between."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from algorithms.gpu_time.step_model import ENCODE
 from backends.engine.step_book import StepBook
 from contracts.recording.records import StepRecord
 
-METHOD: Final = "tokens/1"  # an encoder's time is all but linear in its tokens at these lengths
+METHOD: Final = "tokens/1"  # at these lengths an encoder's time is nearly linear in its tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,21 @@ class EmbedRow:
 
 
 class EmbedMeter:
-    """The embedder's meter, used by its thread."""
+    """The embedder's meter; used only by its thread."""
 
     def __init__(self, engine: str, model: str, replica: str) -> None:
         self._book = StepBook(engine, model, replica, device="cpu")
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Record that loading or warming up begins, or with `None` that it ends."""
+        """Record the start of loading or warming up; with `None`, its end."""
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether anything waits or runs from now on."""
+        """Record whether any request is queued or running from `at_ns` on."""
         self._book.queue(at_ns, runnable=runnable)
 
     def step(self, started_ns: int, busy_ns: int, rows: Sequence[EmbedRow], waiting: int) -> list[int]:
-        """Record a batch. Gives each row's nanoseconds; they sum to the batch's."""
+        """Record a batch. Return each row's nanoseconds; their sum is the batch's time."""
         parts = split_exactly(busy_ns, [float(row.tokens) for row in rows])
         book = self._book
         step = book.place(started_ns, busy_ns)
@@ -66,11 +66,11 @@ class EmbedMeter:
         return parts
 
     def take(self, *, idle: bool) -> list[StepRecord]:
-        """Return the records since the last call; with `idle` those of idle time too, at growing intervals."""
+        """Return the records since the last call; with `idle`, including idle time, at growing intervals."""
         if idle:
             self._book.write_idle_time()
         return self._book.take()
 
     def close(self) -> None:
-        """Record the idle time up to now: the embedder ends."""
+        """Record the idle time up to now, since the embedder ends."""
         self._book.close()

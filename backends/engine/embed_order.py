@@ -1,4 +1,4 @@
-"""Name of the embedder's model, available without loading it."""
+"""The order for the embedder's model, available without importing it."""
 
 from typing import Final
 

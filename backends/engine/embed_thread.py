@@ -1,6 +1,4 @@
-"""The embedder's thread: takes some inputs of each waiting request, sorts by length, embeds, answers each request
-completely.
-"""
+"""The embedder's thread: batches inputs of several requests by length, and answers each request when it is complete."""
 
 import asyncio
 import logging
@@ -32,19 +30,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _IDLE_SECONDS: Final = 1.0
-_BATCH_TOKENS: Final = 512  # a thread's, padding included: more do not fit its cache
-_TURN_BATCHES: Final = 4  # sorted together; more sort better but make what arrives wait
+_BATCH_TOKENS: Final = 512  # padding included; more would not fit the processor core's cache
+_TURN_BATCHES: Final = 4  # sorted together; more would sort better but delay new requests
 _LATENCIES: Final = 256
 
 
 class EmbedOwner(Protocol):
-    """Is told what the embedder does, on its event loop."""
+    """Callbacks for the embedder's owner, on its event loop."""
 
     def on_embedded(self, thread: Served, answers: list[Embedded], steps: list[StepRecord]) -> None:
-        """Receive answers and step records."""
+        """Handle answers and step records."""
 
     def on_state(self, thread: Served) -> None:
-        """Record that its `hello` has changed."""
+        """Handle a change of the thread's `hello`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +50,7 @@ class _Job:
     embed: Embed
     dimensions: int
     arrived_ns: int
-    next: int = 0  # inputs taken so far
+    next: int = 0  # index of the next input
     done: int = 0
     gpu_ns: int = 0
     computed_tokens: int = 0
@@ -71,7 +69,9 @@ class _Input:
 
 
 def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Group inputs in batches of similar length, shortest first: lists of indices, padded to at most `most_tokens`."""
+    """Group inputs into batches of similar length, shortest first. Return lists of indices, each padded to at most
+    `most_tokens`.
+    """
     batches: list[list[int]] = []
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -85,7 +85,7 @@ def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
 
 
 class EmbedThread:
-    """Serves the embedder. It has the interface of an engine's thread."""
+    """Serves the embedder, with the interface of an engine's thread."""
 
     def __init__(
         self, order: ModelOrder, settings: EngineHostSettings, owner: EmbedOwner, loading: threading.Lock
@@ -101,7 +101,7 @@ class EmbedThread:
         self._wake = threading.Event()
         self._arrived: deque[_Job] = deque()
         self._aborted: deque[bytes] = deque()
-        self._jobs: dict[bytes, _Job] = {}  # the thread's
+        self._jobs: dict[bytes, _Job] = {}  # used by the thread only
         self._is_closing = False
         self._began_ns = 0
         self._last_ns = 0
@@ -109,25 +109,25 @@ class EmbedThread:
         self._thread = threading.Thread(target=self._run, name=f"embed-{order.name}", daemon=True)
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    # From the event loop.
+    # Called by the event loop.
 
     def start(self) -> None:
-        """Start to load."""
+        """Start loading the embedder."""
         self._thread.start()
 
     @property
     def hello(self) -> ModelHello:
-        """Describe the model and its state now."""
+        """Return the description of the model and its current state."""
         return self._hello
 
     @property
     def state(self) -> ModelState:
-        """Return the state now."""
+        """Return the current state."""
         return self._hello.state
 
     @property
     def failure(self) -> str:
-        """Return why the state is failed; empty if it is not."""
+        """Return the reason for the state "failed"; else empty."""
         return self._failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
@@ -137,28 +137,28 @@ class EmbedThread:
         self._owner.on_state(self)
 
     def embed(self, embed: Embed) -> None:
-        """Accept a request. Raises InvalidRequest, with the limit it breaks."""
+        """Queue a request. Raises InvalidRequest if it exceeds a limit."""
         check_embed(embed, self._hello)
         self._arrived.append(_Job(embed, embed.dimensions or self._hello.dimensions, time.monotonic_ns()))
         self._wake.set()
 
     def abort(self, request_id: bytes) -> None:
-        """End a request after the batch that runs."""
+        """End a request after the current batch."""
         self._aborted.append(request_id)
         self._wake.set()
 
     def close(self) -> None:
-        """Stop after the running batch."""
+        """Stop after the current batch."""
         self._is_closing = True
         self._wake.set()
 
     def stalled_ns(self) -> int:
-        """Return how long the running batch has been running; 0 between batches."""
+        """Return the time since the current batch started; 0 between batches."""
         began = self._began_ns
         return time.monotonic_ns() - began if began else 0
 
     def health(self) -> Facts:
-        """Return how it is, without asking the thread."""
+        """Return the state and timing, without asking the thread."""
         ordered = sorted(self._latencies_ns.copy())
         return {
             "state": self.state,
@@ -171,7 +171,7 @@ class EmbedThread:
             "running": len(self._jobs),
         }
 
-    # In the embedder's thread.
+    # Called by the embedder's thread.
 
     def _run(self) -> None:
         try:
@@ -185,7 +185,7 @@ class EmbedThread:
             self._post(answers)
         except TollkeeperError as error:
             self._failure = error.message
-        except Exception as error:  # the thread's edge: an embedder that breaks must say so, not vanish
+        except Exception as error:  # the thread must not end without reporting the failure
             _log.exception("embedder broke model=%s", self.order.name)
             self._failure = f"the embedder broke: {type(error).__name__}"
         self._on_loop(self._close_future)
@@ -197,7 +197,7 @@ class EmbedThread:
         self._meter.lifecycle("load")
         with self._loading:
             with kept_imports():
-                from backends.engine.embedder import Embedder  # torch takes seconds: not before the socket listens
+                from backends.engine.embedder import Embedder  # takes seconds: after the socket is open
 
             embedder = Embedder(self._threads)
         hello = msgspec.structs.replace(embedder.hello(), id=self.order.name)
@@ -229,7 +229,7 @@ class EmbedThread:
         self._post(answers)
 
     def _receive(self) -> list[Embedded]:
-        """Add what arrived; return the ends of what was aborted."""
+        """Add new requests; return the answers to aborted ones."""
         while self._arrived:
             job = self._arrived.popleft()
             if not self._jobs:
@@ -249,7 +249,9 @@ class EmbedThread:
         return answers
 
     def _choose(self) -> list[_Input]:
-        """Take as many tokens from each job, at least one input, so that a large one does not delay a small one."""
+        """Take equally many tokens from each job, at least one input, so that a large job does not delay a
+        small one.
+        """
         room = _BATCH_TOKENS * self._threads * _TURN_BATCHES
         share = max(1, room // len(self._jobs))
         chosen: list[_Input] = []
@@ -266,14 +268,14 @@ class EmbedThread:
         return chosen
 
     def _try(self, embedder: "Embedder", batch: list[_Input]) -> list[Embedded]:
-        """Compute a batch. An error ends the requests of the batch and not the embedder; return their ends."""
+        """Compute a batch. An error ends only the requests of the batch; their answers are returned."""
         batch = [one for one in batch if one.job.embed.request_id in self._jobs]
         try:
             if batch:
                 self._compute(embedder, batch)
             return []
         except Exception as error:
-            cause = str(error).partition("\n")[0][:200]  # torch speaks of shapes and bytes there, never of content
+            cause = str(error).partition("\n")[0][:200]  # torch's first line names shapes and sizes, never content
             _log.error("batch failed model=%s error=%s cause=%s", self.order.name, type(error).__name__, cause)
         self._began_ns = 0
         reason = Unavailable("the embedder could not compute this request", code="engine_failure")
@@ -316,7 +318,7 @@ class EmbedThread:
         self._on_loop(lambda: self._say(hello))
 
     def _say(self, hello: ModelHello) -> None:
-        """Report this state from now on: on the event loop, so that its owner learns of it first."""
+        """Set the state, on the event loop, where the owner is notified."""
         self._hello = hello
         self._owner.on_state(self)
 
@@ -333,7 +335,7 @@ class EmbedThread:
 
 
 def _answer(job: _Job) -> Embedded:
-    import torch  # the thread has it already; the event loop must not wait for it
+    import torch  # already imported in this thread, and slow to import on the event loop
 
     vectors = torch.stack(job.vectors)[:, : job.dimensions]
     if job.dimensions < len(job.vectors[0]):

@@ -20,10 +20,10 @@ _WARMUP: Final = [[101, 102], [101] + [2000] * 30 + [102]]
 
 
 class Embedder:
-    """Mean pooling over the last layer, normalised to length 1, as sentence-transformers does for this model."""
+    """Embeds texts: mean pooling over the last layer, normalised to length 1, as in sentence-transformers."""
 
     def __init__(self, threads: int) -> None:
-        """Load from disk. Raises ConfigurationError when the package is missing or damaged."""
+        """Load the model from disk. Raises ConfigurationError if the package is missing or damaged."""
         path = packaged_minilm(_NEEDED_BY, _REMEDY)
         quiet_transformers()
         torch.set_num_threads(threads)
@@ -41,17 +41,17 @@ class Embedder:
         self.max_tokens: int = limits["max_seq_length"]
         self.dimensions: int = self._model.config.hidden_size
         self.vocabulary: int = self._model.config.vocab_size
-        # The file cuts and pads to 128 tokens, which would make every count a guess.
+        # The file's settings truncate and pad to 128 tokens, which would falsify token counts.
         tokenizer["truncation"] = tokenizer["padding"] = None
         self._tokenizer = json.dumps(tokenizer, ensure_ascii=False).encode()
         self._weights_hash = weights
 
     def warm_up(self) -> None:
-        """Embed a little, so that the first request does not pay for first times."""
+        """Embed a short text, so that the first request is not slowed by one-time initialisation."""
         self.embed(_WARMUP)
 
     def hello(self) -> ModelHello:
-        """Describe the model."""
+        """Return the description of the model."""
         return ModelHello(
             id=EMBEDDER_NAME,
             kind="embed",
@@ -64,7 +64,9 @@ class Embedder:
         )
 
     def embed(self, inputs: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Embed one batch of token ids: [inputs, dimensions], float32. Inputs of similar length waste least."""
+        """Embed one batch of token ids: [inputs, dimensions], float32. Inputs of similar length need the
+        least padding.
+        """
         lengths = torch.tensor([len(ids) for ids in inputs])
         longest = int(lengths.max())
         ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in inputs])

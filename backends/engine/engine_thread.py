@@ -1,4 +1,4 @@
-"""One engine and the thread that loads it, steps it and, at the end, closes it. Its owner lives on an event loop."""
+"""One engine and its thread, which loads, steps and closes it. Its owner runs on an event loop."""
 
 import asyncio
 import gc
@@ -27,8 +27,8 @@ from contracts.recording.records import KvRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 
-_IDLE_SECONDS: Final = 1.0  # how often an idle engine is asked for its records of idleness
-_INLINE_TOKENS: Final = 1024  # a longer prompt takes more than a millisecond to take in: not on the event loop
+_IDLE_SECONDS: Final = 1.0  # interval at which an idle engine's idle records are taken
+_INLINE_TOKENS: Final = 1024  # longer prompts take over a millisecond to prepare: off the event loop
 _LATENCIES: Final = 256
 
 Task = Callable[[Engine], object]
@@ -36,7 +36,7 @@ Task = Callable[[Engine], object]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The results of a step."""
+    """Everything that a step produced."""
 
     events: Sequence[EngineEvent] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
@@ -44,13 +44,13 @@ class Output:
 
 
 class EngineOwner(Protocol):
-    """Is told what an engine does, on its event loop."""
+    """Callbacks for an engine's owner, on its event loop."""
 
     def on_output(self, thread: Served, output: Output) -> None:
-        """Receive what a step brought."""
+        """Handle the output of a step."""
 
     def on_state(self, thread: Served) -> None:
-        """Record that its `hello` has changed."""
+        """Handle a change of the thread's `hello`."""
 
 
 @dataclass(slots=True)
@@ -70,8 +70,8 @@ class EngineThread:
     def __init__(
         self, order: ModelOrder, build: EngineBuilder, owner: EngineOwner, known: ModelHello | None = None
     ) -> None:
-        """Accept the order. `known` is the model's earlier hello, if it was unloaded: it serves under that, and
-        requests wait.
+        """`order` is the model to load. `known` is its earlier hello if it was unloaded: requests are accepted, and
+        wait.
         """
         self.order = order
         self._build = build
@@ -81,30 +81,30 @@ class EngineThread:
         self._is_known = known is not None
         self._engine: Engine | None = None
         self._wake = threading.Event()
-        self._awake = threading.Event()  # the engine is there and not asleep, or never will be
+        self._awake = threading.Event()  # set while the engine is loaded and awake, and after it has failed
         self._cold_starts = ColdRequests()
         self._tasks: deque[tuple[Task, Future[object]]] = deque()
         self._is_closing = False
         self._intake = IntakePool(order.name)
         self._lock = threading.Lock()
-        self._being_taken: dict[bytes, bool] = {}  # in the intake's threads; true: aborted meanwhile
+        self._being_taken: dict[bytes, bool] = {}  # requests in preparation; True: aborted meanwhile
         self._thread = threading.Thread(target=self._run, name=f"engine-{order.name}", daemon=True)
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    # From the event loop.
+    # Called by the event loop.
 
     def start(self) -> None:
-        """Start to load."""
+        """Start loading the model."""
         self._thread.start()
 
     @property
     def is_started(self) -> bool:
-        """Return whether loading was requested; an unloaded model is loaded when it is needed."""
+        """Return whether loading was started; an unloaded model is loaded when a request needs it."""
         return self._thread.ident is not None
 
     @property
     def is_awake(self) -> bool:
-        """Return whether requests are computed at once: it is loaded and awake."""
+        """Return whether the model is loaded and awake, so that requests are computed at once."""
         return self._awake.is_set() and self._engine is not None
 
     @property
@@ -123,7 +123,7 @@ class EngineThread:
             raise
 
     async def wake(self) -> None:
-        """Wake the engine. If that fails the engine has failed, and must not be used."""
+        """Wake the engine. If that fails, the engine has failed."""
         try:
             await self.call(lambda engine: _must_sleep(engine).wake())
         except Exception as error:
@@ -135,17 +135,17 @@ class EngineThread:
 
     @property
     def hello(self) -> ModelHello:
-        """Describe the model and its state now."""
+        """Return the description of the model and its current state."""
         return self._status.hello
 
     @property
     def state(self) -> ModelState:
-        """Return the state now."""
+        """Return the current state."""
         return self._status.hello.state
 
     @property
     def failure(self) -> str:
-        """Return why the state is failed; empty if it is not."""
+        """Return the reason for the state "failed"; else empty."""
         return self._status.failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
@@ -155,7 +155,7 @@ class EngineThread:
         self._owner.on_state(self)
 
     def submit(self, submit: Submit) -> None:
-        """Pass a request on. Slow preparation (a grammar, a long prompt) runs off the event loop."""
+        """Pass a request to the engine. Slow preparation (a grammar, a long prompt) runs off the event loop."""
         waits = not self.is_awake and (self._is_known or self._engine is not None)
         has_grammar = submit.grammar is not None or submit.tool_choice != ""
         if not waits:
@@ -171,7 +171,7 @@ class EngineThread:
         self._intake.submit(submit.tenant, partial(self._take, submit))
 
     def embed(self, embed: Embed) -> None:
-        """Pass inputs on to a model that embeds. Raises InvalidRequest, with the limit they break."""
+        """Pass inputs to an embedding model. Raises InvalidRequest if they exceed a limit."""
         engine = self._serving()
         if not isinstance(engine, EmbeddingEngine) or self.hello.kind != "embed":
             raise InvalidRequest(f"model {self.order.name!r} generates; it does not embed", param="model")
@@ -179,7 +179,7 @@ class EngineThread:
         self._wake.set()
 
     def abort(self, request_id: bytes) -> None:
-        """End a request. One that is still being prepared ends afterwards."""
+        """End a request; if it is still being prepared, after that."""
         with self._lock:
             if request_id in self._being_taken:
                 self._being_taken[request_id] = True
@@ -189,7 +189,7 @@ class EngineThread:
             self._wake.set()
 
     def call(self, task: Task) -> "asyncio.Future[object]":
-        """Run something in the engine's thread between two steps. Its failure is the future's."""
+        """Run a task in the engine's thread between two steps. The future gets its result or exception."""
         self._serving()
         future: Future[object] = Future()
         self._tasks.append((task, future))
@@ -197,18 +197,18 @@ class EngineThread:
         return asyncio.wrap_future(future, loop=self._loop)
 
     def note_adapters(self, adapters: Mapping[str, Path]) -> None:
-        """Remember the current adapters: they are loaded again after an unload, and in a replacement."""
+        """Record the current adapters, to load them again after an unload and in a replacement."""
         self.order = replace(self.order, adapters=tuple(adapters.items()))
 
     async def refresh(self) -> None:
-        """Ask the engine what it is now, after its adapters changed."""
+        """Update the hello from the engine after its adapters have changed."""
         hello = await self.call(lambda engine: engine.hello())
         assert isinstance(hello, ModelHello)
         self._status.hello = msgspec.structs.replace(hello, state=self.state)
         self._owner.on_state(self)
 
     def close(self) -> None:
-        """Stop after the running step. `closed` is done when the model's memory is free."""
+        """Stop after the current step. `closed` is done when the model's memory is free."""
         self._is_closing = True
         self._wake.set()
         if not self.is_started:
@@ -217,12 +217,12 @@ class EngineThread:
             self._close_future()
 
     def stalled_ns(self) -> int:
-        """Return how long the running step has been running; 0 between steps."""
+        """Return the time since the current step started; 0 between steps."""
         began = self._status.step_began_ns
         return time.monotonic_ns() - began if began else 0
 
     def health(self) -> Facts:
-        """Return the state that is known without asking the engine, which may be stuck."""
+        """Return the state and timing, without asking the engine, which may be stuck."""
         status = self._status
         ordered = sorted(status.latencies_ns.copy())
         now = time.monotonic_ns()
@@ -243,7 +243,7 @@ class EngineThread:
         return self._engine
 
     def _take(self, submit: Submit) -> None:
-        """Add a request, once the engine is awake; an unloaded or sleeping model is being loaded or woken."""
+        """Accept a request once the engine is awake; an unloaded or sleeping model is already being brought back."""
         engine: Engine | None = None
         try:
             self._awake.wait()
@@ -252,7 +252,7 @@ class EngineThread:
             engine.submit(submit)
         except TollkeeperError as error:
             self._post(Output([refusal(submit.request_id, error)]))
-        except Exception as error:  # one request must not end its tenant's intake, and its asker must hear
+        except Exception as error:  # a failing request must not stop its tenant's queue, and must be answered
             _log.exception("request not accepted model=%s", self.order.name)
             self._post(Output([refusal(submit.request_id, error)]))
         with self._lock:
@@ -261,7 +261,7 @@ class EngineThread:
             engine.abort(submit.request_id)
         self._wake.set()
 
-    # In the engine's thread.
+    # Called by the engine's thread.
 
     def _run(self) -> None:
         try:
@@ -270,7 +270,7 @@ class EngineThread:
                 self._turn(self._engine)
         except TollkeeperError as error:
             self._status.failure = error.message
-        except Exception as error:  # the thread's edge: an engine that breaks must say so, not vanish
+        except Exception as error:  # the thread must not end without reporting the failure
             _log.exception("engine broke model=%s", self.order.name)
             self._status.failure = f"the engine broke: {type(error).__name__}"
         self._finish()
@@ -302,10 +302,10 @@ class EngineThread:
         while self._tasks:
             task, future = self._tasks.popleft()
             if not future.set_running_or_notify_cancel():
-                continue  # whoever asked has given up: a step took longer than they wait
+                continue  # the caller's time limit passed during a step
             try:
                 future.set_result(task(engine))
-            except Exception as error:  # whoever asked gets the failure
+            except Exception as error:  # the caller gets it
                 future.set_exception(error)
         events: Sequence[EngineEvent] = []
         if engine.has_work:
@@ -328,9 +328,9 @@ class EngineThread:
         self._tell(msgspec.structs.replace(self._status.hello, state="failed"))
 
     def _finish(self) -> None:
-        """Release the engine's memory: nothing else refers to it."""
+        """Close the engine and release its memory."""
         engine, self._engine = self._engine, None
-        self._awake.set()  # whoever waits is refused
+        self._awake.set()  # waiting requests are refused
         self._intake.shutdown(wait=True)
         while self._tasks:
             _, future = self._tasks.popleft()
@@ -346,7 +346,7 @@ class EngineThread:
         try:
             engine.close()
             self._post(Output(steps=engine.take_steps()))
-        except Exception:  # the thread's edge: a broken engine may fail here again
+        except Exception:  # a failed engine may fail here again
             _log.exception("engine did not close model=%s", self.order.name)
 
     def _close_future(self) -> None:
@@ -357,7 +357,7 @@ class EngineThread:
         self._on_loop(lambda: self._say(hello))
 
     def _say(self, hello: ModelHello) -> None:
-        """Report this state from now on: on the event loop, so that its owner learns of it first."""
+        """Set the state, on the event loop, where the owner is notified."""
         self._status.hello = hello
         self._owner.on_state(self)
 

@@ -1,7 +1,8 @@
-"""Limits of output constraints, checked before compilation, which for some takes time with the square of their size.
+"""Limits the size of output constraints before they are compiled, since compile time may grow with the square of their
+size.
 
-A grammar within these limits compiles in less than about half a second; beyond them it took up to minutes, or ended the
-process by a stack overflow (thousands of rules that each start with the next).
+A grammar within these limits compiles in less than about half a second; without them it took up to minutes, or ended
+the process by a stack overflow (thousands of rules that each start with the next).
 """
 
 import json
@@ -26,7 +27,7 @@ _LISTS: Final = ("anyOf", "oneOf", "allOf", "enum", "prefixItems")
 
 
 def check_size(grammar: Grammar) -> None:
-    """Raise InvalidRequest, naming the limit, if a grammar is too large to compile."""
+    """Raise InvalidRequest if a grammar is too large to compile; the message names the limit."""
     size = len(grammar.text.encode(errors="surrogatepass"))
     _limit(grammar, size, MAX_BYTES, "bytes")
     match grammar.kind:
@@ -53,7 +54,7 @@ def _check_lark(grammar: Grammar) -> None:
         try:
             schema, end = decoder.raw_decode(grammar.text, found.end())
         except (ValueError, RecursionError):
-            continue  # the compiler says what is wrong
+            continue  # the compiler reports the fault
         _check_schema(grammar, schema)
         plain.append(grammar.text[start : found.start()])
         start = end
@@ -99,7 +100,7 @@ def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return None  # the compiler says what is wrong
+        return None  # the compiler reports the fault
 
 
 def _limit(grammar: Grammar, value: int, limit: int, what: str) -> None:

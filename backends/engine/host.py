@@ -1,4 +1,4 @@
-"""The engine host: models on one side, gateways on the other, and which request belongs to whom."""
+"""The engine host: connects gateways with models, and tracks which request belongs to which."""
 
 import logging
 import threading
@@ -47,21 +47,21 @@ from contracts.recording.records import LOST_IN_CRASH, AttemptRecord, GpuShare, 
 _log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS: Final = 256
-_ID_BYTES: Final = 16  # a record of another length cannot be read
+_ID_BYTES: Final = 16  # of a valid request id
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request in progress: its gateway and model. `error` is why it ends, if the host ended it."""
+    """A request in progress, with its gateway and model. `error` is set if the host ends it."""
 
     request_id: bytes
     connection: Connection
     model: Served
     error: TollkeeperError | None = None
-    is_muted: bool = False  # only its end is told any more
+    is_muted: bool = False  # only its end is still sent
     tenant: str = ""
-    payer_id: bytes = b""  # under which it is booked, if not its own id
-    is_orphan: bool = False  # its gateway has gone: its account is written as a record
+    payer_id: bytes = b""  # the request id that is billed, if another one
+    is_orphan: bool = False  # its gateway has disconnected: its account is sent as a record
 
 
 @dataclass(slots=True)
@@ -70,17 +70,17 @@ class Counters:
 
     requests: int = 0
     refused: int = 0
-    orphaned: int = 0  # their gateway went away
-    choked: int = 0  # their gateway did not read
+    orphaned: int = 0  # aborted because their gateway disconnected
+    choked: int = 0  # aborted because their gateway did not read
 
 
 class EngineHost:
-    """Everything of a host but its process and its socket. Lives on one event loop."""
+    """The models, gateways and requests of a host, without its process and socket. Used on one event loop."""
 
     def __init__(
         self, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock, *, kind: str, version: str
     ) -> None:
-        """Start without models. `loading` is a lock for imports and loading, because imports of libraries race."""
+        """Create a host without models. `loading` serialises imports and loads, because imports of libraries race."""
         self.settings = settings
         self.send_buffer_bytes = settings.engine_send_buffer_bytes
         self.engine = f"{settings.replica}/{uuid7(time.time_ns()).hex}"
@@ -90,7 +90,7 @@ class EngineHost:
         self.is_draining = False
         self._version = version
         self._kind = kind
-        self._connections: dict[Connection, None] = {}  # in the order they came
+        self._connections: dict[Connection, None] = {}  # in order of arrival
         self._tickets: dict[bytes, Ticket] = {}
         self._subscriber: Connection | None = None
         self._stale_hello: set[Connection] = set()
@@ -99,16 +99,16 @@ class EngineHost:
         self.devices = DeviceWatch(self.lifecycle.on_gpu_lost, DeviceBook(self).tell)
         self._calls = Calls(self)
 
-    # What others ask.
+    # Public state and commands.
 
     @property
     def requests(self) -> int:
-        """Return the number of requests being served."""
+        """Return the number of requests in progress."""
         return len(self._tickets)
 
     @property
     def connections(self) -> int:
-        """Count the connected gateways."""
+        """Return the number of connected gateways."""
         return len(self._connections)
 
     @property
@@ -117,22 +117,22 @@ class EngineHost:
         return self._subscriber
 
     def requests_of(self, model: Served) -> list[bytes]:
-        """Return the requests a model is serving."""
+        """Return the ids of a model's requests in progress."""
         return [ticket.request_id for ticket in self._tickets.values() if ticket.model is model]
 
     def drain(self) -> None:
-        """Refuse what is new from now on."""
+        """Refuse new requests from now on."""
         self.is_draining = True
         self.say_hello()
 
     def abort_all(self, error: TollkeeperError, model: Served | None = None) -> None:
-        """End requests, all or one model's, with a named error."""
+        """End all requests, or one model's, with this error."""
         for ticket in list(self._tickets.values()):
             if model is None or ticket.model is model:
                 self._give_up(ticket, error)
 
     def fail_all(self, error: TollkeeperError, model: Served) -> None:
-        """Answer a model's requests without waiting for it: it will not answer itself. What they used is unknown."""
+        """Answer a model's requests at once with an error, since the model will not. Their usage is unknown."""
         for ticket in list(self._tickets.values()):
             if ticket.model is model:
                 del self._tickets[ticket.request_id]
@@ -141,12 +141,12 @@ class EngineHost:
                 ticket.connection.flush()
 
     def load_again(self, order: ModelOrder) -> None:
-        """Load a model whose engine has failed, and report to the gateways that it is loading."""
+        """Load a model whose engine has failed, and announce that it is loading."""
         self.models.load(order)
         self.say_hello()
 
     def say_hello(self) -> None:
-        """Report the current models to every gateway; one that does not read gets the report when it does."""
+        """Send the current models to every gateway; to one that does not read, once it does."""
         if not self._connections:
             return
         hello = self._hello()
@@ -158,14 +158,14 @@ class EngineHost:
                 connection.flush()
 
     def close(self) -> None:
-        """End every connection after what was written to it."""
+        """Close every connection after its pending output."""
         for connection in list(self._connections):
             connection.close()
 
-    # From models (EngineOwner, EmbedOwner).
+    # Called by models (EngineOwner, EmbedOwner).
 
     def on_output(self, thread: Served, output: Output) -> None:
-        """Pass on what a step brought, in one write for each gateway."""
+        """Send a step's output, in one write to each gateway."""
         output = self.devices.marked(output)
         self.lifecycle.saw(thread, output)
         self.swaps.saw(output)
@@ -182,7 +182,7 @@ class EngineHost:
             connection.flush()
 
     def on_embedded(self, thread: Served, answers: list[Embedded], steps: list[StepRecord]) -> None:
-        """Pass on vectors."""
+        """Send vectors to their gateways."""
         for answer in answers:
             ticket = self._tickets.pop(answer.request_id, None)
             if ticket is None:
@@ -195,16 +195,16 @@ class EngineHost:
         self.on_output(thread, Output(steps=steps))
 
     def on_state(self, thread: Served) -> None:
-        """Notify the gateways of a model's new state; what a failed one leaves undone is answered."""
+        """Announce a model's new state; if it has failed, answer its requests."""
         self.say_hello()
         if thread.state == "failed":
             error = Unavailable(f"model {thread.order.name!r} failed: {thread.failure}", code="engine_failure")
             self.fail_all(error, thread)
 
-    # From connections (ConnectionHost).
+    # Called by connections (ConnectionHost).
 
     def on_open(self, connection: Connection) -> None:
-        """Send the hello, or refuse a surplus connection."""
+        """Send the hello, or refuse the connection if there are too many."""
         self._connections[connection] = None
         if len(self._connections) > _MAX_CONNECTIONS:
             _log.warning("connection refused connections=%d", len(self._connections))
@@ -213,7 +213,7 @@ class EngineHost:
         connection.send(self._hello())
 
     def on_attach(self, connection: Connection, attach: Attach) -> None:
-        """Refuse another version of the wire."""
+        """Accept a gateway, or refuse it if its protocol version differs."""
         if attach.version != WIRE_VERSION:
             raise InvalidRequest(
                 f"gateway {attach.gateway!r} speaks version {attach.version} of the engine wire, this host "
@@ -239,7 +239,7 @@ class EngineHost:
             self._calls.start(connection, message)
 
     def on_choked(self, connection: Connection) -> None:
-        """End the requests of a gateway that does not read: their output cannot be stored."""
+        """End the requests of a gateway that does not read: there is no room to buffer their output."""
         error = Unavailable(
             f"the gateway left more than {self.send_buffer_bytes} bytes of output unread", code="gateway_too_slow"
         )
@@ -251,14 +251,14 @@ class EngineHost:
             self._give_up(ticket, error)
 
     def on_relieved(self, connection: Connection) -> None:
-        """Send what was held back."""
+        """Send what was held back while the gateway did not read."""
         if connection in self._stale_hello:
             self._stale_hello.discard(connection)
             connection.send(self._hello())
         self._send_steps()
 
     def on_closed(self, connection: Connection) -> None:
-        """End the requests of a disconnected gateway, and pass its step records to the next."""
+        """End the requests of a disconnected gateway, and send its step records to the next one."""
         self._connections.pop(connection, None)
         self._stale_hello.discard(connection)
         mine = [ticket for ticket in self._tickets.values() if ticket.connection is connection]
@@ -292,7 +292,7 @@ class EngineHost:
             self.lifecycle.used(model, submit)
         except Conflict as error:
             self._refuse_twin(connection, submit.request_id, error, refusal(submit.request_id, error))
-        except Exception as error:  # the seam to an engine: one request must not end the host
+        except Exception as error:  # one request's failure in an engine must not end the host
             self._refuse(connection, submit.request_id, error)
             connection.send(refusal(submit.request_id, error))
 
@@ -305,12 +305,12 @@ class EngineHost:
             model.embed(msgspec.structs.replace(embed, model=model.order.name))
         except Conflict as error:
             self._refuse_twin(connection, embed.request_id, error, embed_refusal(embed.request_id, error))
-        except Exception as error:  # the seam to an engine: one request must not end the host
+        except Exception as error:  # one request's failure in an engine must not end the host
             self._refuse(connection, embed.request_id, error)
             connection.send(embed_refusal(embed.request_id, error))
 
     def _accept(self, connection: Connection, request_id: bytes, name: str) -> Served:
-        """Find the model for a request. Raises TollkeeperError if there is none."""
+        """Return the model for a request. Raises TollkeeperError if there is none."""
         if len(request_id) != _ID_BYTES:
             raise InvalidRequest(f"a request id has {_ID_BYTES} bytes, not {len(request_id)}")
         if request_id in self._tickets:
@@ -337,7 +337,9 @@ class EngineHost:
     def _refuse_twin(
         self, connection: Connection, request_id: bytes, error: Conflict, answer: Finished | Embedded
     ) -> None:
-        """Refuse an id in use. If it is the same gateway's, an end under that id would be taken for the first one's."""
+        """Refuse a request id that is in use. To the same gateway, as a refused call: an answer under the id would end
+        the first request.
+        """
         self.counters.refused += 1
         is_own = self._tickets[request_id].connection is connection
         connection.send(call_refusal(0, error) if is_own else answer)
@@ -348,12 +350,12 @@ class EngineHost:
             ticket.model.abort(request_id)
 
     def _give_up(self, ticket: Ticket, error: TollkeeperError) -> None:
-        """End a request with an error. Its account still comes from the engine."""
+        """End a request with an error. The engine still reports its account."""
         ticket.error = error
         ticket.model.abort(ticket.request_id)
 
     def _tell(self, events: Iterable[EngineEvent]) -> dict[Connection, None]:
-        """Add events to their gateways' next write. Return the gateways."""
+        """Queue events for their gateways; return these gateways."""
         touched: dict[Connection, None] = {}
         for event in events:
             ticket = self._tickets.get(event.request_id)
@@ -387,8 +389,8 @@ class EngineHost:
     # Step records and hellos.
 
     def _book(self, ticket: Ticket, usage: Usage, gpu: GpuShare | None) -> None:
-        """Write the account of a request whose gateway has disconnected, for which no record exists there."""
-        if gpu is None:  # no step computed anything for it
+        """Write the account of a request whose gateway has disconnected, and so will not record it."""
+        if gpu is None:  # it was never computed
             return
         payer_id = ticket.payer_id or ticket.request_id
         now_ns, began_ns = time.time_ns(), unix_ms_of(UUID(bytes=payer_id)) * 1_000_000
@@ -445,7 +447,7 @@ def _refused_embedding(answer: Embedded, error: TollkeeperError) -> Embedded:
 
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:
-    """Return the end of a request whose model will not produce it."""
+    """Return the answer to a request whose model has failed."""
     if ticket.model.hello.kind == "embed":
         return embed_refusal(ticket.request_id, error)
     code, message = named(error)

@@ -1,6 +1,6 @@
-"""The most frequent prompt prefixes, so that a new engine can compute them into its cache before it serves.
+"""Finds the most frequent prompt prefixes, so that a new engine can compute them into its cache before it serves.
 
-Stored in memory only, while the model is loaded, because they are users' text. Counted by "space saving" (Metwally and
+Kept in memory only, while the model is loaded, because they are users' text. Counted by "space saving" (Metwally and
 others, 2005): of at most `capacity` prefixes, the rarest is replaced by a new one.
 """
 
@@ -13,12 +13,12 @@ CAPACITY: Final = 64
 LENGTHS: Final = (256, 1024, 4096)  # tokens
 _TYPE: Final = "I"
 
-_Key: TypeAlias = tuple[bytes, str, str]  # packed token ids: bytes are hashed once, and compared fast
+_Key: TypeAlias = tuple[bytes, str, str]  # token ids packed as bytes, which hash and compare fast
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A beginning, and whose cache it belongs to: prefixes of another adapter or salt share nothing."""
+    """The start of a prompt, with the adapter and cache salt under which it is cached."""
 
     token_ids: tuple[int, ...]
     adapter: str = ""
@@ -27,7 +27,7 @@ class Prefix:
 
 @dataclass(slots=True)
 class HotPrefixes:
-    """Counts the beginnings of prompts at a few lengths. A prompt shorter than the shortest leaves no trace."""
+    """Counts prompt prefixes of a few lengths. Prompts shorter than the shortest length are not counted."""
 
     capacity: int = CAPACITY
     lengths: tuple[int, ...] = LENGTHS
@@ -39,7 +39,7 @@ class HotPrefixes:
             return
         try:
             longest = array(_TYPE, token_ids[: self.lengths[-1]])
-        except OverflowError:  # an id that no model has: the engine refuses the request
+        except OverflowError:  # an invalid token id: the engine refuses the request
             return
         packed = longest.tobytes()
         for length in self.lengths:
@@ -48,7 +48,7 @@ class HotPrefixes:
             self._count((packed[: length * longest.itemsize], adapter, cache_salt))
 
     def hottest(self, most: int) -> list[Prefix]:
-        """Return the prefixes to compute, most tokens saved first: none seen only once, none that is a prefix of
+        """Return at most `most` prefixes, most tokens saved first, without those seen once and those that are part of
         another.
         """
         worth = [(key, (count - 1) * len(key[0])) for key, count in self._counts.items() if count > 1]

@@ -10,12 +10,12 @@ _THREADS: Final = 4
 
 
 class IntakePool:
-    """The pool of one model. A grammar that takes seconds to compile delays only its own tenant's requests."""
+    """The thread pool of one model. A grammar that takes seconds to compile delays only its own tenant's requests."""
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"intake-{name}")
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # by tenant; present while one of its tasks runs
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}  # tasks by tenant; present while one of its tasks runs
 
     def submit(self, tenant: str, task: Callable[[], None]) -> None:
         """Run a task after the earlier ones of its tenant."""
@@ -28,7 +28,7 @@ class IntakePool:
         self._executor.submit(self._run, tenant, task)
 
     def shutdown(self, *, wait: bool) -> None:
-        """Drop what has not started; with `wait`, return when running work has ended."""
+        """Drop queued tasks; with `wait`, return when running ones have ended."""
         with self._lock:
             for waiting in self._waiting.values():
                 waiting.clear()
@@ -41,7 +41,7 @@ class IntakePool:
             self._next(tenant)
 
     def _next(self, tenant: str) -> None:
-        """Queue the tenant's next task behind those of other tenants."""
+        """Queue the tenant's next task after those of other tenants."""
         with self._lock:
             waiting = self._waiting[tenant]
             if not waiting:
@@ -50,5 +50,5 @@ class IntakePool:
             task = waiting.popleft()
         try:
             self._executor.submit(self._run, tenant, task)
-        except RuntimeError:  # it has been shut down meanwhile
+        except RuntimeError:  # the pool was shut down meanwhile
             return

@@ -1,4 +1,4 @@
-"""Read a model's cache contents from its engine, in frames for a gateway that mirrors it."""
+"""Reads the content of an engine's KV cache, as frames for a gateway that mirrors it."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
@@ -7,15 +7,15 @@ from backends.engine.base import Engine
 from contracts.engine.wire import KvBlocks
 from contracts.errors import Unavailable
 
-_FRAME_BLOCKS: Final = 8_192  # some milliseconds of a gateway's time
+_FRAME_BLOCKS: Final = 8_192  # takes a gateway some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class CachedBlocks:
-    """The content of a cache at one time: for a gateway that starts to mirror it, or has missed events."""
+    """The content of a cache at one time, for a gateway that starts to mirror it or has missed events."""
 
     engine: str
-    sequence: int  # of the first event that is not in it
+    sequence: int  # of the first later event
     block_size: int
     hashes: list[int]
 
@@ -36,7 +36,7 @@ def cached_blocks(engine: Engine) -> CachedBlocks:
 
 
 def kv_frames(model: str, cached: CachedBlocks) -> list[KvBlocks]:
-    """Split a cache's content into frames; an empty cache gives one, too."""
+    """Return a cache's content as frames; at least one, even if it is empty."""
     hashes = cached.hashes
     return [
         KvBlocks(

@@ -1,6 +1,6 @@
-"""The lifecycle of a host's models: load and wake on demand, sleep or unload when idle, replace without a gap.
+"""The lifecycle of a host's models: load and wake on demand, sleep or unload when idle, replace without interruption.
 
-Decides with `placement.py`, `residency.py` and `pace.py`; executes one change at a time, because each needs memory that
+Decides with `placement.py`, `residency.py` and `pace.py`. Executes one change at a time, because one needs memory that
 another frees.
 """
 
@@ -33,22 +33,22 @@ _log = logging.getLogger(__name__)
 
 _TICK_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.02
-_WITHDRAWN_SECONDS: Final = 60.0  # before a slow model is tried again
+_WITHDRAWN_SECONDS: Final = 60.0  # until a slow model is used again
 
 
 @dataclass(slots=True)
 class _Life:
-    """What is remembered of a model while it is unloaded."""
+    """A model's state that outlasts its unloading."""
 
     used_ns: int
     prefixes: HotPrefixes = field(default_factory=HotPrefixes)
     pace: Pace = field(default_factory=Pace)
-    paced_engine: str = ""  # whose steps the pace is of
-    withdrawn_ns: int = 0  # since when it is out of service for being slow
+    paced_engine: str = ""  # the engine that `pace` describes
+    withdrawn_ns: int = 0  # when it was taken out of service as slow; 0: in service
 
 
 class Lifecycle:
-    """Belongs to a host and lives on its event loop."""
+    """Changes the models of one host, on its event loop."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -60,10 +60,10 @@ class Lifecycle:
         self.memory = MemoryBook()
         self.cold_starts = ColdStarts()
 
-    # What the host tells.
+    # Notifications from the host.
 
     def used(self, model: Served, submit: Submit) -> None:
-        """Record a request. A model that is not awake is brought back; its requests wait there."""
+        """Record a request. If the model is not awake, wake or load it; the request waits in its thread."""
         name = model.order.name
         life = self._life(name)
         life.used_ns = time.monotonic_ns()
@@ -74,38 +74,38 @@ class Lifecycle:
             task.add_done_callback(lambda _: self._waking.pop(name, None))
 
     def saw(self, model: Served, output: Output) -> None:
-        """Record what a model's engine brought: its last use and its pace."""
+        """Record a model's output: its last use, and the speed of its steps."""
         if output.events:
             self._life(model.order.name).used_ns = time.monotonic_ns()
         limit = self._host.settings.engine_slow_ratio
         if not limit or not output.steps:
             return
         life = self._life(model.order.name)
-        if life.paced_engine != model.order.engine:  # loaded again: perhaps with other weights, on another GPU
+        if life.paced_engine != model.order.engine:  # loaded again, perhaps with other weights or on another GPU
             life.pace, life.paced_engine = Pace(limit=limit), model.order.engine
         life.pace.see(output.steps)
 
     def on_gpu_lost(self, reason: str, models: Iterable[str]) -> None:
-        """End what ran on a lost GPU: nothing can be computed there until it is reset."""
+        """Mark the models of a lost GPU as failed: nothing can be computed there until it is reset."""
         for model in list(self._host.models):
             if model.order.name in models and model.state != "failed":
                 model.set_state("failed", f"{reason}; reset it or take it out of service, then load the model again")
 
-    # What is asked.
+    # Commands.
 
     async def run(self) -> None:
-        """Check once a second which models have been idle for too long, or are slow, until cancelled."""
+        """Check once a second for models that are idle for too long or slow, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_TICK_SECONDS))
             try:
                 await self.tick()
             except TollkeeperError as error:
                 _log.warning("idle model not unloaded reason=%s", error.message)
-            except Exception:  # the task's edge: what went wrong now may go right in a second
+            except Exception:  # retried in a second
                 _log.exception("lifecycle failed")
 
     async def tick(self, now_ns: int | None = None) -> None:
-        """Do what is due, now unless told when it is (of the monotonic clock)."""
+        """Execute the changes that are due at `now_ns` (monotonic), by default now."""
         now_ns = time.monotonic_ns() if now_ns is None else now_ns
         self._measure_memory(now_ns)
         for model in self._threads():
@@ -130,9 +130,9 @@ class Lifecycle:
             await self._put_away(model)
 
     async def ensure_awake(self, model: EngineThread) -> float:
-        """Wake or load a model, evicting others if it needs their memory. Return the seconds.
+        """Wake or load a model, evicting others if it needs their memory. Return the seconds that it took.
 
-        Raises Unavailable, with the arithmetic, if there is no room, or with the reason why it did not start.
+        Raises Unavailable if there is no room, with the calculation, or if it did not start, with the reason.
         """
         async with self._changing:
             if model.is_awake:
@@ -161,9 +161,9 @@ class Lifecycle:
         return self._life(name).prefixes
 
     async def room_for(self, name: str, needed_bytes: int | None, *, beside: EngineThread | None = None) -> None:
-        """Make idle models free room for one that will be loaded; do nothing if its need is unknown.
+        """Free memory for a model that will be loaded, by evicting idle ones; do nothing if its need is unknown.
 
-        `beside` is the model that it will replace, which stays meanwhile. Raises Unavailable, with the arithmetic.
+        `beside` is the model that it will replace, which stays meanwhile. Raises Unavailable, with the calculation.
         """
         async with self._changing:
             if needed_bytes is not None:
@@ -178,7 +178,7 @@ class Lifecycle:
             await self._make_room(place(Need(name, needed, ranks=len(rooms)), rooms, residents))
 
     def facts(self, model: Served) -> Facts:
-        """Return how a model fares: cold starts, memory, pace."""
+        """Return a model's cold starts, memory and pace."""
         name = model.order.name
         life, starts = self._life(name), self.cold_starts
         return {
@@ -192,19 +192,21 @@ class Lifecycle:
             "is_slow": life.pace.is_slow,
         }
 
-    # Parts.
+    # Helpers.
 
     async def _bring_back(self, model: EngineThread) -> None:
         try:
             await self.ensure_awake(model)
-        except Exception as error:  # a task's edge: those who wait must hear
+        except Exception as error:  # waiting requests must be answered
             if not isinstance(error, TollkeeperError):
                 _log.exception("model not brought back model=%s", model.order.name)
                 error = Unavailable(f"model {model.order.name!r} could not be brought back", code="load_failed")
             self._host.fail_all(error, model)
 
     def _plan(self, model: EngineThread, kind: ColdStart) -> Plan | None:
-        """Plan the room a model needs; `None` if nothing is known of memory: then it is simply tried."""
+        """Return a plan for the memory that a model needs; `None` if memory is unknown: then loading is
+        simply tried.
+        """
         name = model.order.name
         rooms = self._rooms_of(name)
         awake_bytes = self.memory.awake_bytes(name)
@@ -218,7 +220,7 @@ class Lifecycle:
         return wake(asleep, rooms, others)
 
     def _rooms_of(self, name: str) -> list[DeviceRoom]:
-        """Return the GPUs a model is on; of one that has not computed yet the first, which every engine begins with."""
+        """Return the GPUs of a model; if it has not computed yet, the first GPU, which every engine uses first."""
         rooms, devices = self._host.devices.rooms(), self._host.devices.devices_of(name)
         return [room for room in rooms if room.uuid in devices] or rooms[:1]
 
@@ -233,7 +235,7 @@ class Lifecycle:
 
     async def _sleep(self, model: EngineThread, level: int) -> None:
         await self._host.devices.refresh()
-        self._require_idle(model)  # nothing is awaited from here until no request can come through
+        self._require_idle(model)  # no await from here on, so that no request can arrive in between
         if not model.is_awake:
             return
         self.memory.begin(model.order.name, time.monotonic_ns(), self._host.devices.rooms())
@@ -313,7 +315,7 @@ class Lifecycle:
 
 
 async def _learn(pace: Pace, samples: list[StepSample]) -> None:
-    """Fit the reference off the event loop: it takes tens of milliseconds."""
+    """Fit the reference in a thread: it takes tens of milliseconds."""
     pace.adopt(await asyncio.to_thread(fit, samples))
 
 

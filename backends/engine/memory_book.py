@@ -1,6 +1,6 @@
-"""GPU memory of each model, awake and asleep. Pure.
+"""Estimates the GPU memory of each model, awake and asleep. Pure.
 
-For the only model of a host it is the memory of the host's processes. Otherwise it is what became free or used while
+If a host has one model, it is the memory of the host's processes. Otherwise it is the difference in free memory while
 only that model changed: the GPU is sampled once a second, so a change is measured from the last sample before it to the
 first one a little after it; if two changes overlap, neither is measured.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from backends.engine.placement import DeviceRoom
 
-_SETTLED_NS: Final = 1_500_000_000  # after which a look shows the change
+_SETTLED_NS: Final = 1_500_000_000  # after a change, until samples include it
 _STEADY_LOOKS: Final = 3
 
 
@@ -25,16 +25,16 @@ class _Change:
 
 @dataclass(slots=True)
 class MemoryBook:
-    """Bytes are of the device that changed most. `None`: never measured."""
+    """Measured memory by model: bytes on the GPU that changed most. `None`: never measured."""
 
     _awake: dict[str, int] = field(default_factory=dict)
     _asleep: dict[str, int] = field(default_factory=dict)
     _change: _Change | None = None
-    _alone: tuple[str, bool] = ("", False)  # the model that is alone, and whether it sleeps
+    _alone: tuple[str, bool] = ("", False)  # the host's only model, and whether it sleeps
     _alone_looks: int = 0
 
     def awake_bytes(self, model: str) -> int | None:
-        """Return what a model needs on each GPU while it is awake."""
+        """Return a model's memory on each GPU while it is awake."""
         return self._awake.get(model)
 
     def expect(self, model: str, size: int) -> None:
@@ -42,21 +42,21 @@ class MemoryBook:
         self._awake.setdefault(model, size)
 
     def asleep_bytes(self, model: str) -> int | None:
-        """Return what a model keeps while it sleeps."""
+        """Return a model's memory on each GPU while it sleeps."""
         return self._asleep.get(model)
 
     def begin(self, model: str, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
-        """Record that a model starts to take or free memory. A change in progress is not measured."""
+        """Record that a model starts to allocate or free memory. A change in progress is then not measured."""
         self._change = _Change(model, {room.uuid: room.free_bytes for room in rooms}) if rooms else None
 
     def end(self, model: str, now_ns: int, *, asleep: bool = False) -> None:
-        """Record that it is done."""
+        """Record that a model's change has ended."""
         change = self._change
         if change is not None and change.model == model:
             self._change = _Change(model, change.free_before, now_ns, asleep)
 
     def alone(self, model: str, held_bytes: int, *, asleep: bool) -> None:
-        """Record a sample of a host with one model: after a few equal ones, the memory in use is the model's."""
+        """Record a sample of a host with one model; after a few equal ones, `held_bytes` is the model's memory."""
         self._alone_looks = self._alone_looks + 1 if self._alone == (model, asleep) else 1
         self._alone = model, asleep
         if self._alone_looks >= _STEADY_LOOKS and self._change is None:

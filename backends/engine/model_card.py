@@ -1,4 +1,4 @@
-"""Facts about a local model directory for gateways: tokenizer, template, end tokens, hashes. Loads no weights."""
+"""Reads a local model directory's facts for gateways: tokenizer, template, end tokens, hashes. Loads no weights."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _SPECIAL: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_toke
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a directory states about its model. Hashes are SHA-256 in hex."""
+    """A model directory's facts. Hashes are SHA-256 in hexadecimal."""
 
     path: Path
     config: Mapping[str, object]
@@ -32,12 +32,12 @@ class ModelCard:
 
     @property
     def template_hash(self) -> str:
-        """Hash the chat template; that of the empty text if there is none."""
+        """Return the hash of the chat template; of an empty text if there is none."""
         return sha256(self.chat_template.encode()).hexdigest()
 
 
 def hash_of_files(paths: Iterable[Path]) -> "hashlib._Hash":
-    """Start a SHA-256 with the files' names and contents, in the order given. Reads them all."""
+    """Return a SHA-256 object over the names and contents of the files, in this order."""
     digest = sha256()
     for path in paths:
         digest.update(path.name.encode() + b"\0")
@@ -64,7 +64,7 @@ def chat_template_of(path: Path, tokenizer_config: Mapping[str, object]) -> str:
     if file.is_file():
         return file.read_text()
     found = tokenizer_config.get("chat_template")
-    if isinstance(found, list):  # named templates: the default one
+    if isinstance(found, list):  # several named templates: use the default
         found = next(
             (one.get("template") for one in found if isinstance(one, dict) and one.get("name") == "default"), ""
         )

@@ -1,4 +1,4 @@
-"""Finds a model: a directory on this machine, else a name on the Hugging Face hub if it is reachable."""
+"""Finds a model's directory: on this machine, else from the Hugging Face hub if it is reachable."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ _WANTED: Final = ["*.safetensors", "*.json", "*.jinja"]
 
 
 def find_model(source: str) -> Path:
-    """Return the directory of a model, downloading it first from a hub. Blocks. Raises ConfigurationError."""
+    """Return the directory of a model, downloading it from the hub if needed. Blocks. Raises ConfigurationError."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve()
     if not _HUB_NAME.fullmatch(source):
         raise ConfigurationError(f"there is no model directory {source}; give the path of a Hugging Face directory")
-    from huggingface_hub import constants, snapshot_download  # takes a second, and most hosts never need a hub
+    from huggingface_hub import constants, snapshot_download  # imported here: it takes a second, and few hosts need it
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:

@@ -1,4 +1,4 @@
-"""The models of one host, by name: loading, ready, failed or about to go. A model loaded twice is two engines."""
+"""The models of one host, by name. A model that is loaded twice has two engines."""
 
 import threading
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from contracts.errors import ConfigurationError, Conflict, Unavailable, UnknownM
 
 
 class Owner(EngineOwner, EmbedOwner, Protocol):
-    """Is told what models do, on its event loop."""
+    """Callbacks for the owner of models, on its event loop."""
 
-    engine: str  # the host's name, unique for each start
+    engine: str  # the host's name, unique per start
 
 
 class ModelSet:
-    """Starts and stops models. Each load is a separate engine, named after the owner's."""
+    """Starts and stops models. Each load is a separate engine, numbered under the owner's name."""
 
     def __init__(
         self, owner: Owner, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock
@@ -38,12 +38,12 @@ class ModelSet:
         return iter(list(self._models.values()))
 
     def hellos(self) -> list[ModelHello]:
-        """Describe all, in the order they were loaded."""
+        """Return the descriptions of all models, in the order of loading."""
         return [model.hello for model in self._models.values()]
 
     def find(self, name: str) -> Served:
-        """Return the model that serves requests for a name. Raises UnknownModel, or Unavailable while it cannot
-        serve.
+        """Return the model that serves requests for a name. Raises UnknownModel, or Unavailable while it
+        cannot serve.
         """
         model = self.get(name)
         if model.state != "ready":
@@ -52,7 +52,7 @@ class ModelSet:
         return model
 
     def get(self, name: str) -> Served:
-        """Return a model in whatever state. Raises UnknownModel."""
+        """Return a model in any state. Raises UnknownModel."""
         model = self._models.get(name)
         if model is None:
             known = ", ".join(self._models) or "none"
@@ -80,7 +80,7 @@ class ModelSet:
         return model
 
     def beside(self, order: ModelOrder) -> EngineThread:
-        """Return a further engine for a name, not started, that gets no requests before `replace`."""
+        """Return another engine for a name in use, not started; it gets no requests before `replace`."""
         return EngineThread(self._numbered(order), self._build, self._owner)
 
     def replace(self, old: EngineThread, new: EngineThread) -> None:
@@ -88,7 +88,7 @@ class ModelSet:
         self._models[old.order.name] = new
 
     async def put_away(self, model: EngineThread) -> None:
-        """Free an idle model's memory and go on serving under its name: requests wait until it is started again."""
+        """Free an idle model's memory but keep its name: new requests wait until it is loaded again."""
         order = self._numbered(replace(model.order, died_ns=None))
         again = EngineThread(order, self._build, self._owner, known=model.hello)
         self._models[model.order.name] = again

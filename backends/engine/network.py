@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 async def listen_on_network(
     settings: EngineHostSettings, make: Callable[[], asyncio.Protocol]
 ) -> asyncio.Server | None:
-    """Listen as the settings say, if at all. Raises ConfigurationError if that is impossible, or not secure."""
+    """Open the listener if one is configured. Raises ConfigurationError if that is impossible or insecure."""
     if not settings.engine_listen:
         return None
     address = EngineAddress.parse(settings.engine_listen)

@@ -1,9 +1,8 @@
-"""Detects an engine that became slower: compares its steps with a prediction from its own first steps.
+"""Detects an engine that became slower, by comparing its steps with a prediction from its own first steps.
 
-An engine's fitted step model follows its measurements, so it also follows a slow GPU: a reference is fitted to the
-first steps after warm-up and never again. Only kinds of steps that it was fitted to are compared. The criterion is the
-median of measured over predicted, which a few outliers do not change, in several consecutive windows, which a burst
-does not fill.
+The engine's step model for metering is refitted, so it would adapt to a slow GPU. Here a reference is fitted once to
+the first steps after warm-up, and only kinds of steps in that sample are compared. The engine is slow if the median of
+measured over predicted time exceeds the limit in several consecutive windows, so that outliers and bursts do not count.
 """
 
 from collections import Counter, deque
@@ -19,12 +18,12 @@ from contracts.recording.records import StepRecord
 REFERENCE_STEPS: Final = 512
 WINDOW_STEPS: Final = 64
 WINDOWS: Final = 3
-_KNOWN_STEPS: Final = 8  # of a regime, for the reference to speak of it
+_KNOWN_STEPS: Final = 8  # samples of a regime that the reference needs to judge it
 
 
 @dataclass(slots=True)
 class Pace:
-    """Follows one engine. `limit` is the ratio to its reference from which it is slow; 0 disables the check."""
+    """Compares one engine's steps with its reference. From the ratio `limit` on it is slow; 0 disables the check."""
 
     limit: float = 2.0
     reference_steps: int = REFERENCE_STEPS
@@ -38,21 +37,23 @@ class Pace:
 
     @property
     def has_reference(self) -> bool:
-        """Return whether anything can be judged yet."""
+        """Return whether there is a reference to compare with."""
         return self._reference is not None
 
     @property
     def ratio(self) -> float | None:
-        """Return how many times slower than foretold the last window was; `None` before there was one."""
+        """Return measured over predicted time in the last window; `None` before the first window."""
         return self._ratios[-1] if self._ratios else None
 
     @property
     def is_slow(self) -> bool:
-        """Return whether every one of the last windows was slower than the limit."""
+        """Return whether all of the last windows were slower than the limit."""
         return self.limit > 0 and len(self._ratios) == self.windows and all(one > self.limit for one in self._ratios)
 
     def see(self, records: Sequence[StepRecord]) -> None:
-        """Record step records. Those without their requests' rows are ignored, and so are a CPU's, which others use."""
+        """Add step records. Records without request rows are ignored, and so are those of CPUs, which other processes
+        use.
+        """
         for record in records:
             sample = _sample(record)
             if sample is None:
@@ -64,19 +65,19 @@ class Pace:
 
     @property
     def samples(self) -> list[StepSample]:
-        """Return the first steps once there are enough for a reference and none is set; else nothing."""
+        """Return the first steps, if there are enough for a reference and none is set; else nothing."""
         is_enough = self._reference is None and len(self._samples) >= self.reference_steps
         return list(self._samples) if is_enough else []
 
     def adopt(self, reference: StepModel) -> None:
-        """Compare later steps with a model fitted to `samples`; the caller fits it, because that takes long."""
+        """Set the reference, a model that the caller fitted to `samples`."""
         seen = Counter(regime(sample.step) for sample in self._samples)
         self._known = frozenset(one for one, count in seen.items() if count >= _KNOWN_STEPS)
         self._reference = reference
         self._samples = []
 
     def forget(self) -> None:
-        """Start the comparison again with the same reference, for example after a pause."""
+        """Clear the measured windows, for example after a pause; the reference stays."""
         self._window.clear()
         self._ratios.clear()
 
@@ -101,7 +102,7 @@ def _sample(record: StepRecord) -> StepSample | None:
     ):
         return None
     context = record.context or [0] * len(record.scheduled)
-    if max(record.scheduled) == 1:  # nearly every step: what `compose` gives, without a row for each request
+    if max(record.scheduled) == 1:  # most steps; the same as `compose`, without creating a row for each request
         count = len(record.scheduled)
         step = StepComposition(tokens=count, requests=count, logits=count, reads=sum(context) + count)
         return StepSample(busy_ns=record.busy_ns, step=step) if min(record.scheduled) == 1 else None

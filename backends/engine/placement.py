@@ -1,7 +1,7 @@
-"""Chooses GPUs for a model by memory, evicting idle models if needed. Pure: returns a decision.
+"""Chooses GPUs for a model by memory, evicting idle models if needed. Pure: returns a plan.
 
-An idle model makes room: one that can sleep is put to sleep (its engine keeps a little of the GPU), one that cannot, or
-whose sleep does not suffice, is unloaded. Models that serve, and those that must stay warm, stay.
+An idle model that can sleep is put to sleep first (its engine keeps a little GPU memory); one that cannot, or whose
+sleep does not free enough, is unloaded. Models that serve or must stay warm are not evicted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,14 +12,14 @@ from typing import Final, Literal
 from contracts.errors import ConfigurationError, Unavailable
 
 GIB: Final = 1 << 30
-_MOST_CHOICES: Final = 5_000  # of device groups that are compared
+_MOST_CHOICES: Final = 5_000  # device groups to compare
 
 Deed = Literal["sleep", "unload"]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRoom:
-    """A GPU, or a slice of one, for models: its memory, and its free memory now."""
+    """A GPU, or a slice of one, with its total and its free memory."""
 
     uuid: str
     total_bytes: int
@@ -29,12 +29,12 @@ class DeviceRoom:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a model needs on each of its `ranks` GPUs: weights, minimum KV cache, and the rest."""
+    """A model's memory on each of its `ranks` GPUs: weights, minimum KV cache, and overhead."""
 
     model: str
     weight_bytes: int
     kv_bytes: int = 0
-    overhead_bytes: int = 0  # activations, graphs, the driver's context
+    overhead_bytes: int = 0  # activations, CUDA graphs, the driver's context
     ranks: int = 1
 
     def __post_init__(self) -> None:
@@ -43,13 +43,15 @@ class Need:
 
     @property
     def bytes_per_device(self) -> int:
-        """Return the sum."""
+        """Return the sum of weights, KV cache and overhead."""
         return self.weight_bytes + self.kv_bytes + self.overhead_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A model on GPUs. Bytes are of each of its devices; asleep it keeps `asleep_bytes`. `can_sleep`: while awake."""
+    """A loaded model. Bytes are on each of its GPUs; asleep it uses `asleep_bytes`. `can_sleep` applies while it is
+    awake.
+    """
 
     model: str
     devices: tuple[str, ...]
@@ -57,13 +59,13 @@ class Resident:
     asleep_bytes: int = 0
     is_asleep: bool = False
     can_sleep: bool = False
-    is_busy: bool = False  # requests run or wait
-    is_warm: bool = False  # to be kept awake
+    is_busy: bool = False  # it has running or queued requests
+    is_warm: bool = False  # must stay awake
     last_used_ns: int = 0
 
     @property
     def held_bytes(self) -> int:
-        """Return what it uses of each device now."""
+        """Return the memory that it uses on each GPU now."""
         return self.asleep_bytes if self.is_asleep else self.awake_bytes
 
     @property
@@ -74,7 +76,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of a loaded model, and what that frees on each of its devices."""
+    """Putting a loaded model to sleep or unloading it, and the memory that frees on each of its GPUs."""
 
     deed: Deed
     model: str
@@ -83,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The devices for a model, and the steps before it is loaded, in order."""
+    """The GPUs for a model, and the evictions before it is loaded, in order."""
 
     model: str
     devices: tuple[str, ...]
@@ -91,12 +93,12 @@ class Plan:
 
 
 def place(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Resident]) -> Plan:
-    """Choose devices: first those where the fewest models are unloaded, then put to sleep, then the tightest fit.
+    """Choose GPUs where the fewest models must be unloaded, then the fewest put to sleep, then with the tightest fit.
 
-    `residents` does not include the model itself. Raises Unavailable, code `gpu_memory`, with the arithmetic, if it
-    fits nowhere; a retry helps only when serving models are done.
+    `residents` does not include the model itself. Raises Unavailable with code `gpu_memory` and the calculation if it
+    does not fit; a retry helps only when serving models become idle.
     """
-    usable = [room for room in rooms if need.ranks == 1 or not room.is_slice]  # slices cannot talk to each other
+    usable = [room for room in rooms if need.ranks == 1 or not room.is_slice]  # slices cannot communicate
     if len(usable) < need.ranks:
         kind = "GPUs" if need.ranks == 1 else "whole GPUs"
         raise Unavailable(
@@ -119,7 +121,7 @@ def place(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Resident]
 
 
 def wake(resident: Resident, rooms: Sequence[DeviceRoom], others: Sequence[Resident]) -> Plan:
-    """Plan the waking of a model where it sleeps. Raises Unavailable as `place` does."""
+    """Plan the waking of a model on its GPUs. Raises Unavailable as `place` does."""
     group = [room for room in rooms if room.uuid in resident.devices]
     grown = max(resident.awake_bytes - resident.asleep_bytes, 0)
     steps = _room_for(grown, group, others)
@@ -130,7 +132,9 @@ def wake(resident: Resident, rooms: Sequence[DeviceRoom], others: Sequence[Resid
 
 
 def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Resident]) -> Iterable[tuple[DeviceRoom, ...]]:
-    """Yield the groups of devices to compare. Of very many only those of the devices that could be emptiest."""
+    """Yield the groups of GPUs to compare; if there are very many, only groups of those GPUs that could have the most
+    room.
+    """
     could = {room.uuid: room.free_bytes + _leaving(room.uuid, residents) for room in rooms}
     ordered = sorted(rooms, key=lambda room: (-could[room.uuid], room.uuid))
     for count, group in enumerate(combinations(ordered, ranks)):
@@ -140,9 +144,9 @@ def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Residen
 
 
 def _room_for(needed_bytes: int, group: Sequence[DeviceRoom], residents: Sequence[Resident]) -> tuple[Step, ...] | None:
-    """Return the minimal steps that free a number of bytes on each device; `None` if that is impossible.
+    """Return the minimal evictions that free a number of bytes on each GPU; `None` if that is impossible.
 
-    Least recently used models leave first. Sleep comes before unloading, and unnecessary steps are removed.
+    Least recently used models are evicted first, by sleep before unloading; unnecessary evictions are removed.
     """
     free = {room.uuid: room.free_bytes for room in group}
     here = sorted(
@@ -177,7 +181,7 @@ def _enough(needed_bytes: int, free: dict[str, int], candidates: _Chosen) -> _Ch
 
 
 def _pruned(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> tuple[Step, ...]:
-    """Leave out what is not needed, unloadings first, then those used last."""
+    """Remove unnecessary evictions, unloadings first, then of the most recently used."""
     kept = list(chosen)
     for one in sorted(reversed(chosen), key=lambda pair: pair[1].deed != "unload"):
         without = [other for other in kept if other is not one]
@@ -192,7 +196,7 @@ def _fits(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> bool:
 
 
 def _freed(free: dict[str, int], chosen: _Chosen) -> dict[str, int]:
-    """Return what is free on each device after these steps. A model counts once, with the larger amount."""
+    """Return the free memory on each GPU after these evictions. A model counts once, with the larger amount."""
     most: dict[str, tuple[Resident, int]] = {}
     for resident, step in chosen:
         freed = max(step.freed_bytes, most[resident.model][1] if resident.model in most else 0)
@@ -228,12 +232,12 @@ def _refusal(need: Need, rooms: Sequence[DeviceRoom], residents: Sequence[Reside
 
 
 def in_gib(size: int) -> str:
-    """Write bytes as GiB, for people."""
+    """Format bytes as GiB, for messages."""
     return f"{size / GIB:.1f} GiB"
 
 
 def applied(plan: Plan, residents: Sequence[Resident]) -> list[Resident]:
-    """Return the loaded models after a plan's steps."""
+    """Return the loaded models after a plan's evictions."""
     gone = {step.model for step in plan.steps if step.deed == "unload"}
     asleep = {step.model for step in plan.steps if step.deed == "sleep"}
     return [replace(one, is_asleep=True) if one.model in asleep else one for one in residents if one.model not in gone]

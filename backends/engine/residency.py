@@ -1,4 +1,4 @@
-"""How long an idle model stays awake, asleep and loaded. Pure; times are monotonic ns."""
+"""Decides when an idle model sleeps and is unloaded. Pure; times are monotonic nanoseconds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StayPolicy:
-    """After how many idle seconds a model sleeps, and is unloaded. `None`: never. `warm`: models that always stay."""
+    """Idle seconds after which a model sleeps, and is unloaded; `None`: never. `warm`: models that always
+    stay awake.
+    """
 
     sleep_after_seconds: float | None = None
     unload_after_seconds: float | None = None
@@ -31,7 +33,7 @@ class StayPolicy:
 
 
 def due(residents: Iterable[Resident], policy: StayPolicy, now_ns: int) -> list[tuple[Deed, str]]:
-    """Return which idle models' time is up, and what is done with each."""
+    """Return the idle models whose time has passed, each with what to do: sleep or unload."""
     found: list[tuple[Deed, str]] = []
     for one in residents:
         if one.is_busy or one.is_warm or policy.is_warm(one.model):

@@ -1,4 +1,4 @@
-"""Loads a model again whose engine failed after it had served: its process died, or a step raised an error."""
+"""Loads a model again if its engine fails after it has served: its process died, or a step raised an error."""
 
 import logging
 import time
@@ -12,22 +12,24 @@ from backends.engine.served import Served
 _log = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 1.0
-MOST_SECONDS: Final = 60.0  # between two tries; also how long a model must serve for its next death to be its first
+MOST_SECONDS: Final = 60.0  # longest wait between two attempts; after serving for this long, waits start over
 
 
 @dataclass(slots=True)
 class _Fate:
-    """One model's: since when it serves, how long to wait after its next death, when to load it again."""
+    """A model's failures: since when it serves, how long to wait after its next failure, when to load it again."""
 
     serves_since: float | None = None
     wait_seconds: float = FIRST_SECONDS
     due_at: float | None = None
-    died_at: float | None = None  # of the first of several deaths without service between them
+    died_at: float | None = None  # of the first of consecutive failures
 
 
 @dataclass(slots=True)
 class Revival:
-    """Call `look` repeatedly on the event loop. A model that never served is left to the code that loaded it."""
+    """Loads failed models again. Call `look` repeatedly on the event loop. A model that has never served is left to its
+    loader.
+    """
 
     models: Iterable[Served]
     load: Callable[[ModelOrder], object]
@@ -35,7 +37,7 @@ class Revival:
     _fates: dict[str, _Fate] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Record which models serve, and load one that has been dead for long enough."""
+        """Record which models serve, and load one whose wait after a failure has passed."""
         now = self.now()
         for model in list(self.models):
             name = model.order.name
@@ -48,7 +50,7 @@ class Revival:
                 self._raise_up(model, self._fates[name], now)
         known = {model.order.name for model in self.models}
         for name in set(self._fates) - known:
-            del self._fates[name]  # it was unloaded
+            del self._fates[name]  # the model was unloaded
 
     def _raise_up(self, model: Served, fate: _Fate, now: float) -> None:
         if fate.due_at is None:

@@ -8,42 +8,42 @@ from contracts.engine.wire import ModelHello, ModelState
 
 
 class Served(Protocol):
-    """What the threads for generating and for embedding have in common."""
+    """The interface that the threads for generation and for embedding have in common."""
 
     @property
     def order(self) -> ModelOrder:
-        """Return the model order."""
+        """Return the order that it was loaded from."""
 
     @property
     def closed(self) -> "asyncio.Future[None]":
-        """Be done when the model's memory is free."""
+        """Return a future that is done when the model's memory is free."""
 
     @property
     def hello(self) -> ModelHello:
-        """Describe the model and its state now."""
+        """Return the description of the model and its current state."""
 
     @property
     def state(self) -> ModelState:
-        """Return the state now."""
+        """Return the current state."""
 
     @property
     def failure(self) -> str:
-        """Return why the state is failed."""
+        """Return the reason for the state "failed"."""
 
     def start(self) -> None:
-        """Start to load."""
+        """Start loading the model."""
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
         """Change the model's reported state."""
 
     def abort(self, request_id: bytes) -> None:
-        """End a request."""
+        """End a request, if it is in progress."""
 
     def stalled_ns(self) -> int:
-        """Return how long what it computes has been running."""
+        """Return the time since the current step or batch started; 0 if none runs."""
 
     def health(self) -> Facts:
-        """Return how it is, without asking the model."""
+        """Return the state and timing, without asking the model."""
 
     def close(self) -> None:
-        """Stop."""
+        """Stop after the current step or batch."""

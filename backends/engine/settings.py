@@ -20,23 +20,23 @@ _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})=(?P<sou
 
 
 class EngineHostSettings(LogSettings):
-    """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty: the host chooses."""
+    """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty: chosen by the host."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
     data: Path = Path(".tollkeeper")
-    # A directory or hub name, or several with commas between them, each as `name=directory` where its name is not
-    # to be the directory's. Empty: the built-in model. "none": no model until one is loaded by a call.
+    # A directory or hub name, or several, comma-separated; `name=directory` to give a model another name than the
+    # directory's. Empty: the built-in model. "none": no model until one is loaded by a call.
     engine_model: str = ""
     engine_kind: Literal["torch", "vllm"] = "torch"  # vllm: in the environment of constraints/vllm.txt (make vllm)
-    engine_vllm_arguments: str = ""  # words of `vllm serve`, as in a shell: --tensor-parallel-size 2 --quantization fp8
+    engine_vllm_arguments: str = ""  # as for `vllm serve`: --tensor-parallel-size 2 --quantization fp8
     engine_name: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     engine_socket: Path | None = None
-    engine_listen: str = ""  # where gateways of other machines connect besides, such as tcp://10.0.0.5:9400
-    engine_tls_certificate: Path | None = None  # for that: PEM files, all three or none
+    engine_listen: str = ""  # address for gateways on other machines, such as tcp://10.0.0.5:9400
+    engine_tls_certificate: Path | None = None  # for that address: PEM files, all three or none
     engine_tls_key: Path | None = None
     engine_tls_client_ca: Path | None = None
-    engine_adapters: str = ""  # `name=directory`, with commas between them: LoRA adapters of the first model
+    engine_adapters: str = ""  # `name=directory`, comma-separated: LoRA adapters of the first model
     engine_embedder: bool = True
 
     engine_device: str = ""  # "cpu", "cuda", "cuda:1"; empty: a GPU where there is one
@@ -49,27 +49,29 @@ class EngineHostSettings(LogSettings):
     engine_prefix_cache: bool = True
     engine_metering: bool = True
     engine_tool_parser: Literal["auto", "hermes", "llama3_json", "none"] = "auto"  # auto: by the chat template
-    engine_reasoning_tags: str = "auto"  # by the chat template, or "none", or two tags with a space between them
+    engine_reasoning_tags: str = "auto"  # auto: by the chat template; "none"; or two tags separated by a space
 
     engine_max_requests: int = Field(default=4096, ge=1)  # of all gateways together; more are refused
-    engine_outbox_bytes: int = Field(default=64 << 20, ge=1 << 16)  # of step records no gateway has acknowledged
+    engine_outbox_bytes: int = Field(default=64 << 20, ge=1 << 16)  # of unacknowledged step records
     engine_send_buffer_bytes: int = Field(default=8 << 20, ge=1 << 16)  # a gateway this far behind loses its requests
     engine_stuck_seconds: float = Field(default=60.0, gt=0)  # a step that takes longer makes the model unhealthy
     engine_drain_seconds: float = Field(default=10.0, ge=0)
 
-    engine_sleep_after_seconds: float | None = Field(default=None, gt=0)  # idle models that can sleep; not set: never
-    engine_unload_after_seconds: float | None = Field(default=None, gt=0)  # idle ones; the next request loads them
-    engine_warm: str = ""  # names with commas between them: models that are never put to sleep or unloaded
+    engine_sleep_after_seconds: float | None = Field(default=None, gt=0)  # for idle models that can sleep; unset: never
+    engine_unload_after_seconds: float | None = Field(default=None, gt=0)  # idle models; the next request loads them
+    engine_warm: str = ""  # comma-separated names of models that are never put to sleep or unloaded
     engine_sleep_level: int = Field(
         default=1, ge=1, le=2
-    )  # 1: weights to host memory; 2: dropped, and read again to wake
+    )  # 1: weights move to host memory; 2: they are dropped, and read again at waking
     engine_slow_ratio: float = Field(default=3.0, ge=0)  # this many times slower than at first: unhealthy; 0: never
     gpu_telemetry: bool = True
-    gpu_dcgm_url: str = ""  # of dcgm-exporter's metrics, for activity that the driver itself does not tell
+    gpu_dcgm_url: str = ""  # of dcgm-exporter's metrics, for activity that the driver does not report
 
     @property
     def stay_policy(self) -> StayPolicy:
-        """Return how long idle models stay. Raises ConfigurationError if they would be unloaded before they sleep."""
+        """Return after which idle times models sleep and are unloaded. Raises ConfigurationError if unloading would
+        come first.
+        """
         return StayPolicy(
             self.engine_sleep_after_seconds,
             self.engine_unload_after_seconds,
@@ -111,17 +113,17 @@ class EngineHostSettings(LogSettings):
 
     @property
     def has_embedder(self) -> bool:
-        """Return whether the built-in embedder is loaded; a vLLM host has it only if that is stated."""
+        """Return whether the built-in embedder is loaded; a vLLM host loads it only if the setting is given."""
         return self.engine_embedder and (self.engine_kind == "torch" or "engine_embedder" in self.model_fields_set)
 
     @property
     def threads(self) -> int:
-        """Return how many threads one computation may use: half the cores, as torch's threads wait for each other."""
+        """Return how many threads a computation may use; by default half the cores."""
         return self.engine_threads or max(1, (os.cpu_count() or 1) // 2)
 
     @property
     def models(self) -> list[ModelOrder]:
-        """Return the models to load at start. Raises ValueError on an adapter without a name."""
+        """Return the orders for models to load at start. Raises ValueError on an adapter without a name."""
         if self.engine_model.strip() == "none":
             return []
         found: list[ModelOrder] = []

@@ -1,4 +1,4 @@
-"""An engine that can release its GPU memory and keep the model available."""
+"""The interface of engines that can sleep: release their GPU memory and load it again."""
 
 from typing import Protocol, runtime_checkable
 
@@ -15,11 +15,11 @@ class Sleeper(Protocol):
         """Release memory."""
 
     def wake(self) -> None:
-        """Load the memory again; may take seconds."""
+        """Restore the memory; may take seconds."""
 
 
 def sleeper(engine: object) -> Sleeper | None:
-    """Return the engine if its setup can sleep, else `None`."""
+    """Return the engine if it can sleep, else `None`."""
     if isinstance(engine, Sleeper) and getattr(engine, "can_sleep", True):
         return engine
     return None

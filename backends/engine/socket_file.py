@@ -1,4 +1,4 @@
-"""The Unix socket of a host as a file: one live host per path, mode 0600; a dead one's file is removed."""
+"""The Unix socket of a host as a file: one running host per path, mode 0600; a dead host's file is removed."""
 
 import fcntl
 import os
@@ -13,12 +13,12 @@ _MAX_PATH_BYTES: Final = 107  # of a Unix socket's address on Linux
 
 
 class SocketFile:
-    """A listening socket at a path. The lock beside it is released with its holder, so a killed host blocks nobody."""
+    """A listening Unix socket at a path. The lock file beside it is released when its process ends, even if killed."""
 
     def __init__(self, path: Path, owner: str = "an engine host", setting: str = "TOLLKEEPER_ENGINE_SOCKET") -> None:
-        """Accept the path and listen. Raises ConfigurationError when it is in use or cannot be.
+        """Listen at the path. Raises ConfigurationError if it is in use or cannot be created.
 
-        Its message names the kind of owner and the setting that chooses the path.
+        `owner` and `setting`, for the message, are the kind of owner and the setting of the path.
         """
         self.path = path
         self._owner = owner
@@ -95,5 +95,5 @@ class SocketFile:
             if os.stat(self.path).st_ino == self._inode:
                 self.path.unlink()
         except OSError:
-            pass  # somebody removed it already, and that is all we want
+            pass  # already removed
         os.close(self._lock)

@@ -1,7 +1,7 @@
-"""One engine's step records: a clock, numbers without holes, and idle time at growing intervals.
+"""Writes one engine's step records: times, numbers without gaps, and idle time at growing intervals.
 
-The content of a step, and how its time is split, is its engine's; the step's place in the engine's time, and the time
-between two steps, is the same for every engine and is recorded here.
+What a step contains, and how its time is split, depends on the engine; its place on the engine's timeline, and the time
+between steps, are recorded here for every engine.
 """
 
 import time
@@ -18,7 +18,7 @@ def _wall_offset_ns() -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A step record's facts about the engine besides its rows."""
+    """The state of the engine's queue and KV cache for a step record."""
 
     running: int
     waiting: int
@@ -28,7 +28,7 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class StepBook:
-    """Used by the stepping thread. `wall_offset_ns` converts the monotonic `now_ns` to Unix time."""
+    """Builds records in the stepping thread. `wall_offset_ns` converts the monotonic `now_ns` to Unix time."""
 
     engine: str
     model: str
@@ -37,7 +37,7 @@ class StepBook:
     now_ns: Callable[[], int] = time.monotonic_ns
     wall_offset_ns: int = field(default_factory=_wall_offset_ns)
     sequence: int = 0
-    dead_since_ns: int | None = None  # when the engine that this one takes the place of had died
+    dead_since_ns: int | None = None  # when the engine that this one replaces died
     _clock: LedgerClock = field(init=False)
     _told_ns: int = field(init=False)
     _idle_interval_ns: int = FIRST_IDLE_NS
@@ -51,7 +51,7 @@ class StepBook:
             self._clock.begin(dead_since_ns, "dead")
 
     def lifecycle(self, phase: Lifecycle | None, at_ns: int | None = None) -> None:
-        """Record that loading or warming up begins, or with `None` that it ends; now, unless told when it was."""
+        """Record the start of loading or warming up; with `None`, its end. `at_ns` is when; by default now."""
         at_ns = self.now_ns() if at_ns is None else at_ns
         if phase is None:
             self._clock.end(at_ns)
@@ -59,13 +59,13 @@ class StepBook:
             self._clock.begin(at_ns, phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether anything could run from now on."""
+        """Record whether anything could run from `at_ns` on."""
         self._clock.queue(at_ns, runnable=runnable)
 
     def place(
         self, started_ns: int, busy_ns: int, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None
     ) -> Stretch:
-        """Return a step's place in the engine's time, after writing the time before it."""
+        """Write the time before a step as records; return the step's interval: its start, and the gap before it."""
         *before, step = self._clock.step(started_ns, busy_ns)
         self._told_ns = started_ns + busy_ns
         self._idle_interval_ns = FIRST_IDLE_NS
@@ -73,20 +73,20 @@ class StepBook:
         return step
 
     def unix_ns(self, monotonic_ns: int) -> int:
-        """Turn the engine's clock into Unix time."""
+        """Convert the engine's monotonic time to Unix time."""
         return monotonic_ns + self.wall_offset_ns
 
     def next_sequence(self) -> int:
-        """Return the next record's number."""
+        """Return the sequence number for the next record."""
         self.sequence += 1
         return self.sequence
 
     def write(self, record: StepRecord) -> None:
-        """Add a step's record."""
+        """Add the record of a step."""
         self._records.append(record)
 
     def write_idle_time(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
-        """Write lasting idle time: after a second, then at doubling intervals of at most 30 seconds.
+        """Write ongoing idle time: after a second, then at doubling intervals of at most 30 seconds.
 
         No step may be in progress or unwritten. The next step writes the rest, so no nanosecond is lost.
         """
@@ -97,7 +97,7 @@ class StepBook:
             self._idle_interval_ns = min(2 * self._idle_interval_ns, LONGEST_IDLE_NS)
 
     def close(self) -> None:
-        """Write the time up to now, as the engine ends and no step will. No step may be in flight or unwritten."""
+        """Write the time up to now, since the engine ends. No step may be in progress or unwritten."""
         self._write_stretches(self._clock.flush(self.now_ns()), None, None)
 
     def take(self) -> list[StepRecord]:

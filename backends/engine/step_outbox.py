@@ -1,7 +1,8 @@
-"""Step records not yet acknowledged by a gateway, numbered across the host's engines. Bounded: a loss is recorded.
+"""Buffers step records until a gateway acknowledges them, numbered across the host's engines. Bounded; losses are
+recorded.
 
-Numbers have no holes and rise with each record. Dropped records are replaced, per engine, by one record of kind "lost"
-that spans them and has the last dropped record's sequence.
+Numbers rise without gaps. Dropped records are replaced by one record per engine, of kind "lost", that spans their time
+and has the sequence of the last one.
 """
 
 from collections import deque
@@ -19,10 +20,10 @@ IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class _Entry:
     number: int
-    engine: str  # empty: a request's account
+    engine: str  # empty for a request's account
     model: str
     sequence: int
-    began_at_ns: int  # with the gap before it
+    began_at_ns: int  # including the gap before it
     ended_at_ns: int
     packed: bytes
     is_loss: bool = False
@@ -30,7 +31,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class StepOutbox:
-    """Stores at most `max_bytes` of packed records. `lost` counts those dropped since the host's start."""
+    """Buffers at most `max_bytes` of packed records. `lost` is the number dropped since the host's start."""
 
     max_bytes: int
     lost: int = 0
@@ -42,11 +43,11 @@ class StepOutbox:
 
     @property
     def pending(self) -> int:
-        """Return the number of records not acknowledged."""
+        """Return the number of unacknowledged records."""
         return len(self._sent) + len(self._unsent)
 
     def add(self, records: Iterable[StepRecord]) -> None:
-        """Keep records, dropping the older half of all when they become too many."""
+        """Add records; if there are too many, the older half of all is dropped."""
         for record in records:
             self._last += 1
             entry = _entry(self._last, record)
@@ -56,7 +57,7 @@ class StepOutbox:
             self._drop_half()
 
     def add_account(self, record: AttemptRecord) -> None:
-        """Store the account of a request without a gateway; it is sent like step records."""
+        """Add the account of a request whose gateway has disconnected; it is sent like step records."""
         self._last += 1
         packed = encode_record(record)
         began_ns = record.started_at_ns
@@ -64,20 +65,20 @@ class StepOutbox:
         self.pending_bytes += len(packed)
 
     def acknowledge(self, number: int) -> None:
-        """Forget the sent records up to a number."""
+        """Remove the sent records up to a number."""
         while self._sent and self._sent[0].number <= number:
             size = len(self._sent.popleft().packed)
             self._sent_bytes -= size
             self.pending_bytes -= size
 
     def rewind(self) -> None:
-        """Start again with the first unacknowledged record: another gateway receives them now."""
+        """Send again from the first unacknowledged record on, since another gateway receives them now."""
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
         self._sent_bytes = 0
 
     def next_frames(self) -> list[Steps]:
-        """Return what to send now: at most 4 MiB plus one frame may be unacknowledged."""
+        """Return the frames to send now, so that at most 4 MiB plus one frame are unacknowledged."""
         frames: list[Steps] = []
         while self._unsent and self._sent_bytes < IN_FLIGHT_BYTES:
             packed: list[bytes] = []
@@ -93,14 +94,16 @@ class StepOutbox:
         return frames
 
     def _drop_half(self) -> None:
-        """Replace the older half by "lost" records; one already sent is replaced only for the next gateway."""
+        """Replace the older half by "lost" records; records that were already sent are replaced only for the next
+        gateway.
+        """
         dropped: list[_Entry] = []
         while self.pending_bytes > self.max_bytes // 2 and self.pending > 1:
             entry = (self._sent or self._unsent).popleft()
             self.pending_bytes -= len(entry.packed)
             dropped.append(entry)
         self._sent_bytes = sum(len(entry.packed) for entry in self._sent)
-        engines = list(dict.fromkeys(entry.engine for entry in dropped if entry.engine))  # accounts are of none
+        engines = list(dict.fromkeys(entry.engine for entry in dropped if entry.engine))  # accounts have no engine
         end = dropped[-1].number
         losses = [
             _loss(end - place, [entry for entry in dropped if entry.engine == engine])

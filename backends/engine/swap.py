@@ -1,7 +1,8 @@
-"""Replaces a served model by another, or by the same with other settings, without a gap.
+"""Replaces a served model by another, or by the same one with other settings, without interruption.
 
-The new one is loaded beside the old one, computes the old one's hottest prompts into its cache and must answer a probe.
-Only then it gets the name; the old one finishes its requests and ends. If anything fails before, the old one stays.
+The new model is loaded beside the old one, computes the old one's most frequent prompt prefixes into its cache and must
+answer a test request. Only then does it get the name; the old one finishes its requests and ends. If a step before that
+fails, the old one stays.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _PROBE_SECONDS: Final = 60.0
 
 
 class Swaps:
-    """Runs one change of a model at a time. `is_probe` and `saw` handle the ends of its own requests."""
+    """Swaps models, one swap of a model at a time. `is_probe` and `saw` are for the ends of its own test requests."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -38,7 +39,7 @@ class Swaps:
         self._probes: dict[bytes, asyncio.Future[Finished]] = {}
 
     def saw(self, output: Output) -> None:
-        """Record the ends of its own requests in an engine's output."""
+        """Record the ends of its own test requests in an engine's output."""
         if not self._probes:
             return
         for event in output.events:
@@ -50,8 +51,8 @@ class Swaps:
 
         `needed_bytes` is its need on each GPU; by default the old one's.
 
-        Raises UnknownModel, Conflict while another change of it is in progress, and Unavailable, code `swap_failed`,
-        with the reason; the old model then stays.
+        Raises UnknownModel, Conflict while another change of it is in progress, and Unavailable with code `swap_failed`
+        and the reason; the old model then stays.
         """
         old = self._host.models.get(order.name)
         if not isinstance(old, EngineThread) or old.state != "ready":
@@ -94,13 +95,15 @@ class Swaps:
         }
 
     async def _prepare(self, old: EngineThread, new: EngineThread) -> int:
-        """Wait until the new one is loaded, warm it, and try it. Gives how many prefixes it has in its cache."""
+        """Wait until the new model is loaded, warm up its cache, and test it. Return the number of prefixes in its
+        cache.
+        """
         while new.state not in ("ready", "failed"):
             await asyncio.sleep(_POLL_SECONDS)
         if new.state == "failed":
             raise Unavailable(new.failure)
         prefixes: list[Prefix] = []
-        if new.hello.tokenizer_hash == old.hello.tokenizer_hash:  # else their ids mean other words
+        if new.hello.tokenizer_hash == old.hello.tokenizer_hash:  # with another tokenizer, token ids differ
             prefixes = self._host.lifecycle.hot_prefixes(old.order.name).hottest(_PREFIXES)
         known = [one for one in prefixes if not one.adapter or one.adapter in new.hello.adapters]
         warmed = 0
@@ -115,7 +118,7 @@ class Swaps:
     async def _run(
         self, model: EngineThread, token_ids: list[int], adapter: str = "", cache_salt: str = ""
     ) -> Finished:
-        """Make the model compute a prompt and a few tokens. Raises Unavailable if it does not in time."""
+        """Make a model compute a prompt and a few tokens. Raises Unavailable if it does not finish in time."""
         request_id = uuid7(time.time_ns()).bytes
         end: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._probes[request_id] = end
@@ -139,7 +142,9 @@ class Swaps:
             self._probes.pop(request_id, None)
 
     async def _end(self, old: EngineThread, drain_seconds: float) -> int:
-        """Let the old one finish its requests, abort the rest, and free it."""
+        """Let the old model finish its requests, abort the rest, and free its memory. Return the number of aborted
+        requests.
+        """
         await _until(lambda: not self._host.requests_of(old), drain_seconds)
         left = len(self._host.requests_of(old))
         error = Unavailable(f"model {old.order.name!r} was changed for another", code="draining")

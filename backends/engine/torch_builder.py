@@ -1,4 +1,6 @@
-"""Builds the torch engine for a model order. Imported only in the thread that needs it: torch takes seconds to load."""
+"""Builds the torch engine for an order. Imported only when needed, in the engine's thread: torch takes seconds to
+import.
+"""
 
 from pathlib import Path
 
@@ -27,7 +29,7 @@ _OPTIONS = {
 
 
 def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine:
-    """Load a model from a directory. Raises ConfigurationError when the model, an option or the memory cannot serve."""
+    """Load a model from a directory. Raises ConfigurationError if the model, an option or the memory is unsuitable."""
     quiet_transformers()
     options: dict[str, object] = {
         "device": settings.engine_device or ("cuda" if torch.cuda.is_available() else "cpu"),

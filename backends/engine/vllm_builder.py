@@ -1,4 +1,6 @@
-"""Builds a vLLM engine for a model order. Imported only in the thread that needs it: vLLM loads for many seconds."""
+"""Builds a vLLM engine for an order. Imported only when needed, in the engine's thread: vLLM takes many seconds to
+import.
+"""
 
 import logging
 import os
@@ -36,23 +38,25 @@ from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
-# Read by vLLM when it is imported or starts its processes; the operator's own values go before these.
+# Read by vLLM at its import or when it starts processes; the operator's own values take precedence.
 _ENVIRONMENT: Final = {
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # the host has threads, which a fork would lose with their locks held
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # the host has threads, whose locks would stay held in a fork
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",  # its structural tags are a form that only one grammar library reads
-    "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "4096",  # nobody else waits for this loop, so a step's outputs go in one piece
+    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",  # only one grammar library supports its structural tags
+    "VLLM_V1_OUTPUT_PROC_CHUNK_SIZE": "4096",  # nothing else runs on this loop: a step's outputs at once
 }
 
 
 def prepare_environment() -> None:
-    """Set what vLLM reads from its environment, unless the operator has set it. Call it before the import."""
+    """Set vLLM's environment variables, unless the operator has set them. Call it before the import."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine:
-    """Load a model from a directory. Raises ConfigurationError when it, an argument or the memory cannot serve."""
+    """Load a model from a directory. Raises ConfigurationError if the model, an argument or the memory is
+    unsuitable.
+    """
     began = time.monotonic()
     arguments = vllm_arguments(settings, order, path)
     card = read_model_card(path, arguments.chat_template)
@@ -106,7 +110,7 @@ def build(settings: EngineHostSettings, order: ModelOrder, path: Path) -> Engine
 
 @contextmanager
 def _closed_on_failure(order: ModelOrder) -> Iterator[list[Callable[[], None]]]:
-    """Call the registered functions, last first, if a load fails: no process of vLLM's may outlive it."""
+    """Call the registered functions, last first, if a load fails, so that no process of vLLM outlives it."""
     opened: list[Callable[[], None]] = []
     try:
         yield opened
@@ -114,18 +118,18 @@ def _closed_on_failure(order: ModelOrder) -> Iterator[list[Callable[[], None]]]:
         for close in reversed(opened):
             try:
                 close()
-            except Exception:  # the failure of the load is what has to be told, and the rest is closed all the same
+            except Exception:  # the load's own failure is reported, and the rest is still closed
                 _log.exception("a part of vLLM did not close model=%s", order.name)
         raise
 
 
 def _start(order: ModelOrder, config: Any, gauges: Gauges, *, can_sleep: bool) -> Any:
-    """Start vLLM's processes. Raises ConfigurationError if they do not."""
+    """Start vLLM's processes. Raises ConfigurationError if they do not start."""
     from backends.engine.vllm_engine.async_llm import AsyncLlmClient
 
     try:
         return AsyncLlmClient(config, gauges, can_sleep=can_sleep)
-    except Exception as error:  # vLLM's start fails with whatever its processes failed with
+    except Exception as error:  # any exception of vLLM's processes
         _log.exception("vLLM did not start model=%s", order.name)
         raise ConfigurationError(
             f"vLLM did not start with model {order.name!r}: {type(error).__name__}; its log above says why"
@@ -135,7 +139,7 @@ def _start(order: ModelOrder, config: Any, gauges: Gauges, *, can_sleep: bool) -
 def _answers(
     settings: EngineHostSettings, arguments: VllmArguments, card: ModelCard, vocabulary: Vocabulary, client: Any
 ) -> AnswerForms:
-    """Parse answers with vLLM's own parsers if the operator names one, else with ours, by the chat template."""
+    """Return the answer parsers: vLLM's own if the operator names one, else ours, chosen by the chat template."""
     reasoning = client.reasoning_parser
     if not arguments.tool_parser and not reasoning:
         own = AnswerFormat.of(card.chat_template, settings.engine_reasoning_tags, settings.engine_tool_parser)
@@ -146,7 +150,7 @@ def _answers(
 
 
 def model_hello(name: str, card: ModelCard, facts: LlmFacts) -> ModelHello:
-    """Describe a model as vLLM serves it."""
+    """Return the description of a model that vLLM serves."""
     return ModelHello(
         id=name,
         kind="embed" if facts.kind == "embed" else "generate",
@@ -166,9 +170,9 @@ def model_hello(name: str, card: ModelCard, facts: LlmFacts) -> ModelHello:
 
 
 def can_meter(data_parallel: int = 1) -> bool:
-    """Return whether the installed vLLM's steps can be metered; warn if not: serving has precedence over measuring.
+    """Return whether the installed vLLM's steps can be metered; log a warning if not, since serving does not need it.
 
-    Data-parallel ranks are separate engines, whose steps one account cannot contain.
+    Data-parallel ranks are separate engines, whose steps do not fit one timeline.
     """
     if data_parallel > 1:
         _log.warning("steps of %d data-parallel ranks are not metered: run a host for each rank", data_parallel)
@@ -189,7 +193,7 @@ def _metering(settings: EngineHostSettings, order: ModelOrder, config: Any, gpus
 
 
 def _weights_settings(arguments: Any) -> str:
-    """Return how the weights differ from those in the files; empty if they do not."""
+    """Return how the loaded weights differ from the files; empty if they do not."""
     found: Mapping[str, object] = {
         "load_format": arguments.load_format if arguments.load_format == "dummy" else None,
         "quantization": arguments.quantization,

@@ -1,1 +1,1 @@
-"""Parse model output as it arrives: reasoning, text and tool calls."""
+"""Parsers of model output as it arrives: reasoning, text and tool calls."""

@@ -1,4 +1,4 @@
-"""One choice's answer while it is generated: reasoning, then text and tool calls."""
+"""Parses one choice of an answer while it is generated: reasoning, then text and tool calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class AnswerPiece:
-    """The part that is certain. `tool_calls` is JSON in OpenAI's streaming format, each call complete in one entry; or
-    empty.
+    """New output that will not change any more. `tool_calls` is JSON in OpenAI's streaming format, each call complete
+    in one entry; or empty.
     """
 
     content: str = ""
@@ -25,7 +25,7 @@ class AnswerPiece:
     tool_calls: bytes = b""
 
     def plus(self, later: "AnswerPiece") -> "AnswerPiece":
-        """Join with the piece that follows."""
+        """Return this piece joined with the following one."""
         calls = self.tool_calls and later.tool_calls and self.tool_calls[:-1] + b"," + later.tool_calls[1:]
         return AnswerPiece(
             self.content + later.content,
@@ -35,7 +35,7 @@ class AnswerPiece:
 
 
 class AnswerParser:
-    """Parses one choice. Tokens are only counted: the engine says which step they belong to."""
+    """Parses the text of one choice. Tokens are only counted: which step they belong to is known to the engine."""
 
     def __init__(
         self, request_id: bytes, choice: int, reasoning: ReasoningParser | None, tools: ToolCallParser | None
@@ -51,9 +51,9 @@ class AnswerParser:
         return None if self._reasoning is None else self._reasoning.tokens
 
     def push(self, text: str, lengths: Sequence[int] = (), *, is_given: bool = False) -> AnswerPiece:
-        """Add text and what is new of tokens, by how many characters each wrote; text may lag behind tokens.
+        """Parse further text and return the output that is certain. `lengths` are the characters of each new token.
 
-        `is_given`: another replica generated these tokens and counted them.
+        Text may arrive later than its tokens. `is_given`: another replica generated these tokens and counted them.
         """
         if self._reasoning is None:
             return self._piece("", self._tools.push(text) if self._tools else ToolPiece(text))
@@ -62,7 +62,7 @@ class AnswerParser:
         return self._piece(told.reasoning, self._told_apart(told.content))
 
     def finish(self) -> AnswerPiece:
-        """Return the held-back rest at the end."""
+        """Return the remaining output at the end of the text."""
         reasoning, content = "", ""
         if self._reasoning is not None:
             told = self._reasoning.finish()
@@ -83,7 +83,7 @@ class AnswerParser:
     def _rendered(self, call: ToolCall) -> dict[str, object]:
         index = self.calls
         self.calls += 1
-        # Not random: a replica that goes on with this answer must number its calls alike.
+        # Deterministic: a replica that continues this answer must number its calls in the same way.
         name = sha256(self._seed + str(index).encode()).hexdigest()[:_ID_CHARACTERS]
         return {
             "index": index,

@@ -1,4 +1,4 @@
-"""Detect a model's format of reasoning and tool calls from its chat template, unless it is configured."""
+"""Detects a model's format of reasoning and tool calls from its chat template, unless it is configured."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -16,7 +16,7 @@ from contracts.engine.wire import Grammar, Submit
 from contracts.errors import ConfigurationError, InvalidRequest
 
 ToolFormat = Literal["hermes", "llama3_json"]
-PROMPT_TAIL_TOKENS: Final = 16  # a tag and the white space after it, even in single characters
+PROMPT_TAIL_TOKENS: Final = 16  # enough for a tag and the white space after it, even at a token per character
 
 AUTO: Final = "auto"
 NONE: Final = "none"
@@ -26,27 +26,27 @@ _KNOWN_TAGS: Final = (
     ReasoningTags("[THINK]", "[/THINK]"),
     ReasoningTags("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-# The same tag with something else than JSON inside.
+# Formats with the same tag, but other content than JSON.
 _OTHER_INSIDE: Final = ("<function=", "<arg_key>")
 _LLAMA3_SIGNS: Final = (llama3_json.TAG, '{"name": function name, "parameters":')
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """What to parse in one model's answers; `None` is not parsed."""
+    """The formats to parse in one model's answers; `None`: not parsed."""
 
     reasoning: ReasoningTags | None = None
     tools: ToolFormat | None = None
 
     @classmethod
     def of(cls, chat_template: str, reasoning_tags: str = AUTO, tool_parser: str = AUTO) -> "AnswerFormat":
-        """Choose by the template, or as stated: tags as `OPEN CLOSE`. Raises ConfigurationError."""
+        """Choose formats by the chat template, or as configured: tags as `OPEN CLOSE`. Raises ConfigurationError."""
         return cls(_reasoning(chat_template, reasoning_tags), _tools(chat_template, tool_parser))
 
     def parser(self, submit: Submit, choice: int, prompt_tail: str) -> AnswerParser | None:
-        """Create the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
+        """Return the parser of one choice; `None` if its text needs no parsing. Raises InvalidRequest.
 
-        `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS, special tokens included.
+        `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS tokens, special tokens included.
         """
         reasoning = self._reasoning_parser(submit, prompt_tail)
         tools = self._tool_parser(submit)
@@ -55,7 +55,7 @@ class AnswerFormat:
         return AnswerParser(submit.request_id, choice, reasoning, tools)
 
     def markers(self, submit: Submit) -> frozenset[str]:
-        """Return the tags to find. If one is a special token, its text is part of the answer."""
+        """Return the tags that the parsers need; if one is a special token, its text must be kept."""
         found: set[str] = set()
         if self._looks_for_reasoning(submit) and self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
@@ -64,7 +64,7 @@ class AnswerFormat:
         return frozenset(found)
 
     def grammar(self, submit: Submit) -> Grammar | None:
-        """Return the output constraint: the stated one, or a forced call. Raises InvalidRequest."""
+        """Return the output constraint: the request's own, or one that forces a tool call. Raises InvalidRequest."""
         if not submit.tool_choice:
             return submit.grammar
         if submit.grammar is not None:
@@ -82,7 +82,7 @@ class AnswerFormat:
         return hermes_grammar(chosen) if self.tools == "hermes" else llama3_grammar(chosen)
 
     def _looks_for_reasoning(self, submit: Submit) -> bool:
-        # What must match a grammar from its first token on has no reasoning before it.
+        # An answer with a grammar must match it from the first token on, so it has no reasoning.
         return submit.parse_reasoning and submit.grammar is None and not submit.tool_choice
 
     def _reasoning_parser(self, submit: Submit, prompt_tail: str) -> ReasoningParser | None:

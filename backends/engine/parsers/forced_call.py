@@ -1,4 +1,4 @@
-"""A forced tool call, as a grammar of the model's call format."""
+"""Builds grammars that force a tool call in the model's call format."""
 
 import json
 from collections.abc import Mapping
@@ -8,25 +8,25 @@ from backends.engine.parsers.hermes import CLOSE, OPEN
 from contracts.engine.wire import Grammar
 from contracts.errors import InvalidRequest
 
-REQUIRED: Final = "required"  # of `Submit.tool_choice`
+REQUIRED: Final = "required"  # value of `Submit.tool_choice`
 NAMED: Final = "function:"
 
 
 def hermes_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
     """Return the grammar of one call of any of these tools, within its tags."""
-    # As in a JSON schema of its own: free white space would let a model indent for ever.
+    # As for other JSON schemas: with free white space a model could indent forever.
     schema = json.dumps({**_schema(tools, "arguments"), "x-guidance": {"whitespace_flexible": False}})
     frame = f'start: "{OPEN}\\n" call "\\n{CLOSE}"'
     return Grammar(kind="lark", text=f"{frame}\ncall: %json {schema}\n")
 
 
 def llama3_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
-    """Return the grammar of one call of any of these tools, which is all of the answer."""
+    """Return the grammar of an answer that is one call of any of these tools."""
     return Grammar(kind="json_schema", text=json.dumps(_schema(tools, "parameters")))
 
 
 def chosen_tools(tools: Mapping[str, dict[str, Any]], choice: str) -> dict[str, dict[str, Any]]:
-    """Return the tools of which one must be called: all, or the one named. Raises InvalidRequest."""
+    """Return the tools that may be called: all, or the named one. Raises InvalidRequest."""
     if not tools:
         raise InvalidRequest("tool_choice asks for a call, and there are no tools", param="tool_choice")
     if choice == REQUIRED:
@@ -36,7 +36,7 @@ def chosen_tools(tools: Mapping[str, dict[str, Any]], choice: str) -> dict[str, 
     else:
         raise InvalidRequest(f"tool_choice {choice[:64]!r} names none of the tools", param="tool_choice")
     for name, schema in chosen.items():
-        # Within the call's own schema a reference would point elsewhere.
+        # A reference would no longer resolve within the call's schema.
         if "$ref" in json.dumps(schema):
             raise InvalidRequest(
                 f"a call of {name[:64]!r} cannot be forced: its parameters use $ref; write them out, or give "

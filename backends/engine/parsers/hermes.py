@@ -1,4 +1,4 @@
-"""Tool calls as Hermes and Qwen write them: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+"""Parses tool calls in the format of Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
 from enum import Enum
 from typing import Final
@@ -12,24 +12,26 @@ CLOSE: Final = "</tool_call>"
 
 
 class _State(Enum):
-    BETWEEN = "between"  # at the beginning or after a call: white space means nothing yet
+    BETWEEN = "between"  # at the start or after a call: white space may be skipped
     TEXT = "text"
     CALL = "call"
     CLOSING = "closing"
 
 
 class HermesParser:
-    """Parses one choice. A call is returned when its object is complete and valid; before, it could still be text."""
+    """Parses one choice. A call is returned when its object is complete and valid; until then it could
+    still be text.
+    """
 
     def __init__(self) -> None:
         self._state = _State.BETWEEN
         self._held = ""
-        self._opening = OPEN  # with the white space that was passed over before it
+        self._opening = OPEN  # including skipped white space before it
         self._end = JsonObjectEnd()
         self._has_called = False
 
     def push(self, text: str) -> ToolPiece:
-        """Add text."""
+        """Parse further text and return the output that is certain."""
         self._held += text
         content: list[str] = []
         calls: list[ToolCall] = []
@@ -38,7 +40,7 @@ class HermesParser:
         return ToolPiece("".join(content), calls)
 
     def finish(self) -> ToolPiece:
-        """Return the held-back rest. An incomplete call is text; a complete one needs no closing tag."""
+        """Return the remaining output. An incomplete call is text; a complete one needs no closing tag."""
         held, self._held = self._held, ""
         if self._state is _State.CALL:
             return ToolPiece(self._opening + held)
@@ -46,7 +48,7 @@ class HermesParser:
         return ToolPiece() if self._has_called and is_frame else ToolPiece(held)
 
     def _advance(self, content: list[str], calls: list[ToolCall]) -> bool:
-        """Advance by one state. `False`: more text is needed."""
+        """Advance by one state; False if more text is needed."""
         match self._state:
             case _State.BETWEEN:
                 return self._between()

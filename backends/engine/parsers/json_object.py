@@ -3,13 +3,13 @@
 from typing import Final
 
 _CLOSES: Final = {"{": "}", "[": "]"}
-# Outside strings; what of it is not JSON all the same is found when the whole object is read.
+# Characters outside strings; other faults are found when the whole object is parsed.
 _PLAIN: Final = frozenset(" \t\r\n,:+-.0123456789abcdefghijklmnopqrstuvwxyzE")
 _FIRST_PRINTABLE: Final = " "
 
 
 class JsonObjectEnd:
-    """Follows one object from its first character on. `end` and `broken` are positions in the text, once known."""
+    """Scans one object from its first character on. `end` and `broken` are positions in the text, once known."""
 
     __slots__ = ("_closers", "_is_escaped", "_is_in_string", "_seen", "broken", "end")
 
@@ -19,10 +19,10 @@ class JsonObjectEnd:
         self._is_escaped = False
         self._seen = 0
         self.end: int | None = None
-        self.broken: int | None = None  # the first character that cannot belong to the object
+        self.broken: int | None = None  # position of the first invalid character
 
     def follow(self, text: str) -> None:
-        """Parse the new part of `text`, which starts with the object; leading white space is skipped."""
+        """Scan the new part of `text`, which starts with the object; leading white space is skipped."""
         place = self._seen
         while place < len(text) and self.end is None and self.broken is None:
             self._take(text[place], place)

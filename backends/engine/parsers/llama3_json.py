@@ -1,6 +1,7 @@
-"""Tool calls as Llama 3 writes them: the answer is `{"name": ..., "parameters": {...}}`, or follows `<|python_tag|>`.
+"""Parses tool calls in Llama 3's format: the answer is `{"name": ..., "parameters": {...}}`, or follows
+`<|python_tag|>`.
 
-An answer may as well be JSON that is not a call, so a call is what names a tool that there is.
+An answer may also be JSON that is not a call, so only an object that names an existing tool is a call.
 """
 
 import re
@@ -14,32 +15,32 @@ from backends.engine.parsers.tool_call import ToolCall, ToolPiece, read_call
 
 TAG: Final = "<|python_tag|>"
 _SEPARATORS: Final = (";", ",")
-_FRAME: Final = " \t\r\n;,"  # what stands between calls and, with none after it, says nothing
+_FRAME: Final = " \t\r\n;,"  # separators between calls, ignored after the last one
 _FIRST_KEYS: Final = ('"name"', '"type"', '"parameters"', '"arguments"')
 _OPENING: Final = re.compile(r"\{\s*")
 _NAMED: Final = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]*)"')
 
 
 class _State(Enum):
-    BEGIN = "begin"  # of the answer, after the tag or after a separator: a call may come
+    BEGIN = "begin"  # at the start, after the tag or a separator: a call may follow
     TEXT = "text"
     CALL = "call"
     AFTER = "after"
 
 
 class Llama3JsonParser:
-    """Follows one choice. `names` are the tools that there are."""
+    """Parses one choice. `names` are the request's tools."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
         self._state = _State.BEGIN
-        self._prefix = ""  # what was passed over before a possible call, and is text if it is none
+        self._prefix = ""  # skipped characters before a possible call; text if it is not a call
         self._held = ""
         self._end = JsonObjectEnd()
         self._has_called = False
 
     def push(self, text: str) -> ToolPiece:
-        """Add text."""
+        """Parse further text and return the output that is certain."""
         self._held += text
         content: list[str] = []
         calls: list[ToolCall] = []
@@ -48,13 +49,13 @@ class Llama3JsonParser:
         return ToolPiece("".join(content), calls)
 
     def finish(self) -> ToolPiece:
-        """Return the buffered rest. An incomplete call is text."""
+        """Return the remaining output. An incomplete call is text."""
         text = self._prefix + self._held
         self._prefix = self._held = ""
         return ToolPiece() if self._has_called and not text.strip(_FRAME) else ToolPiece(text)
 
     def _advance(self, content: list[str], calls: list[ToolCall]) -> bool:
-        """Advance by one state. `False`: more text is needed."""
+        """Advance by one state; False if more text is needed."""
         match self._state:
             case _State.BEGIN:
                 return self._begin()
@@ -113,7 +114,7 @@ class Llama3JsonParser:
 
     def _may_be_call(self) -> bool:
         opening = _OPENING.match(self._held)
-        inside = opening.end() if opening else 0  # a held call may be long: it is not copied for each token
+        inside = opening.end() if opening else 0  # a buffered call may be long: it is not copied for each token
         if not any(key.startswith(self._held[inside : inside + len(key)]) for key in _FIRST_KEYS):
             return False
         named = _NAMED.match(self._held)

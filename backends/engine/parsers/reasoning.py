@@ -1,6 +1,6 @@
-"""Reasoning before an answer, between two tags. The first may be at the end of the prompt.
+"""Parses reasoning at the start of an answer, between two tags. The opening tag may be at the end of the prompt.
 
-Only an answer that starts with reasoning has any: a tag in the middle is part of the answer's text.
+A tag in the middle of an answer is text.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """The tags that a model writes around its reasoning."""
+    """The tags around a model's reasoning."""
 
     open: str
     close: str
@@ -24,7 +24,7 @@ class ReasoningTags:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPiece:
-    """The part that is certain. White space around the tags belongs to neither."""
+    """New output that will not change any more. White space around the tags is dropped."""
 
     reasoning: str = ""
     content: str = ""
@@ -32,7 +32,7 @@ class ReasoningPiece:
 
 class _State(Enum):
     BEGIN = "begin"
-    ENTERED = "entered"  # white space before the first thought
+    ENTERED = "entered"  # white space before the reasoning
     INSIDE = "inside"
     LEFT = "left"  # white space before the answer
     CONTENT = "content"
@@ -40,38 +40,36 @@ class _State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    start: int  # places in the choice's text
+    start: int  # positions in the choice's text
     end: int
     weight: int
 
 
 class ReasoningParser:
-    """Follows one choice, and counts the tokens whose text is wholly reasoning; those of the tags are not."""
+    """Parses one choice, and counts tokens whose text is entirely reasoning; tokens of the tags do not count."""
 
     def __init__(self, tags: ReasoningTags, *, is_open: bool) -> None:
-        """Begin. `is_open`: the prompt ends with the first tag."""
+        """`is_open`: the prompt ends with the opening tag."""
         self._tags = tags
         self._is_open = is_open
         self._state = _State.BEGIN
         self._held = ""
-        self._place = 0  # where in the choice's text `_held` begins
+        self._place = 0  # position of `_held` in the choice's text
         self._start = 0 if is_open else _NOWHERE
         self._end = _NOWHERE
-        self._written = 0  # characters of all tokens
-        self._textless = 0  # weight of tokens whose text comes with a later one
+        self._written = 0  # characters of all tokens so far
+        self._textless = 0  # weight of tokens whose text comes with a later token
         self._undecided: deque[_Token] = deque()
         self._count = 0
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens of reasoning so far."""
+        """Return the number of reasoning tokens so far."""
         unfinished = sum(map(self._counted, self._undecided)) if self._is_reasoning else 0
         return self._count + unfinished
 
     def note_tokens(self, lengths: Sequence[int], weight: int = 1) -> None:
-        """Record notice of tokens by how many characters each wrote; they may be pushed later. Weight 0: not
-        counted.
-        """
+        """Add tokens by the number of characters of each; their text may be pushed later. Weight 0: not counted."""
         if self._is_over:
             return
         for length in lengths:
@@ -82,7 +80,7 @@ class ReasoningParser:
                 self._written, self._textless = end, 0
 
     def push(self, text: str) -> ReasoningPiece:
-        """Add text."""
+        """Parse further text and return the output that is certain."""
         if self._is_over:
             return ReasoningPiece(content=text)
         self._held += text
@@ -94,7 +92,7 @@ class ReasoningParser:
         return ReasoningPiece("".join(reasoning), content)
 
     def finish(self) -> ReasoningPiece:
-        """Return the held-back rest at the end."""
+        """Return the remaining output at the end."""
         held, self._held = self._held, ""
         if self._state is _State.LEFT:
             return ReasoningPiece()
@@ -109,7 +107,7 @@ class ReasoningParser:
         return self._start != _NOWHERE and self._end == _NOWHERE
 
     def _advance(self, reasoning: list[str]) -> bool:
-        """Advance by one state. `False`: more text is needed, or no more reasoning follows."""
+        """Advance by one state; False if more text is needed, or no more reasoning follows."""
         match self._state:
             case _State.BEGIN:
                 return self._begin()
@@ -126,7 +124,7 @@ class ReasoningParser:
         rest, tag = self._held.lstrip(), self._tags.open
         if tag.startswith(rest) and rest != tag:
             return False
-        if rest.startswith(tag):  # also after a prompt that opened it: some models say it again
+        if rest.startswith(tag):  # also if the prompt ends with the tag: some models repeat it
             self._take(len(self._held) - len(rest) + len(tag))
             self._start = self._place
             self._state = _State.ENTERED

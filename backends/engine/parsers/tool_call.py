@@ -1,4 +1,4 @@
-"""A tool call as models write it, and what parsers of it have in common."""
+"""Tool calls in model output, and what their parsers have in common."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A function's name and its arguments, an object as JSON text, as the model wrote it."""
+    """A function's name, and its arguments: a JSON object as the model wrote it."""
 
     name: str
     arguments: str
@@ -16,23 +16,23 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolPiece:
-    """Parsed output: text outside of calls, and complete calls; their relative order is not kept."""
+    """New output: text outside of calls, and complete calls. Their relative order is lost."""
 
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)
 
 
 class ToolCallParser(Protocol):
-    """Separates one choice's calls and text.
+    """Separates one choice's calls from its text.
 
-    The output depends only on the text so far, never on how it was split: another replica can continue from there.
+    The output depends only on the text so far, not on how it was split, so that another replica can continue.
     """
 
     def push(self, text: str) -> ToolPiece:
-        """Add text."""
+        """Parse further text and return the output that is certain."""
 
     def finish(self) -> ToolPiece:
-        """Return the held-back rest at the end. An incomplete call is text."""
+        """Return the remaining output at the end. An incomplete call is text."""
 
 
 class _Stated(msgspec.Struct, frozen=True):
@@ -46,13 +46,13 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is not a call."""
+    """Parse `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is not a call."""
     try:
         stated = _stated_decoder.decode(text)
         arguments = bytes(stated.arguments) or bytes(stated.parameters)
         if arguments in (b"", b"null"):
             arguments = b"{}"
-        elif arguments.startswith(b'"'):  # some models write the object as a string, as the API does
+        elif arguments.startswith(b'"'):  # some models write the object as a JSON string, as in the API
             arguments = msgspec.json.decode(arguments, type=str).encode()
         _object_decoder.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
