@@ -1,1 +1,1 @@
-"""Our own engine: Hugging Face model code over paged keys and values, batched continuously, metered step by step."""
+"""Our own engine: Hugging Face models with paged KV cache, continuous batching and metering of every step."""

@@ -1,4 +1,4 @@
-"""LoRA adapters: low-rank additions to linear layers, chosen per row, so that one batch may use several."""
+"""LoRA adapters: low-rank additions to linear layers, selected per row, so that one batch may use several."""
 
 import json
 import math
@@ -34,7 +34,7 @@ class _Share:
 
 
 class AdapterSet:
-    """The adapters of one model. Layers get their hook with the first adapter that needs it."""
+    """The adapters of one model. A layer is hooked when the first adapter needs it."""
 
     def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
         self._linear = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
@@ -53,14 +53,16 @@ class AdapterSet:
         return name in self._adapters
 
     def lack_of(self, name: str) -> InvalidRequest | None:
-        """Return the fault of a request for an adapter that is not loaded; `None` if it is, or none is named."""
+        """Return the error for a request whose adapter is not loaded; `None` if it is loaded or none is named."""
         if not name or name in self._adapters:
             return None
         known = ", ".join(self._adapters) or "none"
         return InvalidRequest(f"adapter {name!r} is not loaded; loaded: {known}", param="model", code="unknown_adapter")
 
     def load(self, name: str, path: Path) -> None:
-        """Load a PEFT directory from safetensors. Raises ConfigurationError if it cannot be applied correctly."""
+        """Load a PEFT directory from safetensors. Raises ConfigurationError if it is unsupported or does not fit the
+        model.
+        """
         config = _read_config(path)
         try:
             tensors = load_file(path / "adapter_model.safetensors")
@@ -78,13 +80,13 @@ class AdapterSet:
         self._adapters[name] = weights
 
     def unload(self, name: str) -> None:
-        """Forget an adapter. Raises ConfigurationError when it is not loaded."""
+        """Unload an adapter. Raises ConfigurationError if it is not loaded."""
         if name not in self._adapters:
             raise ConfigurationError(f"adapter {name!r} is not loaded")
         del self._adapters[name]
 
     def select(self, rows: Sequence[tuple[str, int]]) -> None:
-        """Report whose tokens the next step packs, in order: (adapter or empty, number of tokens)."""
+        """Set the adapters of the next step's packed tokens, in order: (adapter or empty, number of tokens)."""
         if not self._adapters or not any(name for name, _ in rows):
             self._active = []
             return

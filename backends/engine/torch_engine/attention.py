@@ -1,7 +1,7 @@
-"""Attention over paged keys and values, plugged into Hugging Face models through their attention interface.
+"""Attention over a paged KV cache, plugged into Hugging Face models through their attention interface.
 
-The runner describes a step once (`StepLayout`); every layer then calls `paged_attention` with it. Tokens of a step
-are packed into one sequence: first rows of the decode buffer, by class, then segments that read the pool.
+The runner describes a step once (`StepLayout`); every layer then calls `paged_attention` with it. A step's tokens are
+packed into one sequence: first the rows of the decode buffer, by class, then the segments that read the pool.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch.nn import functional
 from contracts.errors import ConfigurationError
 
 NAME: Final = "tollkeeper_paged"
-# What a model may hand its attention function beyond plain causal attention, and what we would silently leave out.
+# Arguments for other than plain causal attention, which are refused because they would be ignored.
 _UNSUPPORTED: Final = ("sliding_window", "softcap", "s_aux", "sinks", "head_mask", "position_bias", "alibi")
 
 
@@ -22,8 +22,9 @@ _UNSUPPORTED: Final = ("sliding_window", "softcap", "s_aux", "sinks", "head_mask
 class DecodeGroup:
     """Rows of one class of the decode buffer: packed tokens `start` to `end`, one each, in row order.
 
-    `data` is [2, layer, row, head, token, size]; `positions` says where each row's token goes; `longest` is the most
-    tokens any row has with it. `bias` [rows * heads, 1, longest] is minus infinity on padding, `None` without any.
+    `data` is [2, layer, row, head, token, size]; `positions` are the positions of the rows' new tokens, `longest` is
+    the largest number of tokens in a row. `bias` [rows * heads, 1, longest] is minus infinity on padding, `None`
+    without padding.
     """
 
     start: int
@@ -39,8 +40,8 @@ class DecodeGroup:
 class Segment:
     """Packed tokens `start` to `end` of one sequence that reads the pool.
 
-    `slots` are those of its whole context, these tokens included; `None` when these tokens are all there is. `mask`
-    [tokens, context] is `True` if attention may look; `None` for one token or plain causal attention.
+    `slots` are those of its whole context, these tokens included; `None` if there is no earlier context. `mask`
+    [tokens, context] is True where attention is allowed; `None` for one token or plain causal attention.
     """
 
     start: int
@@ -51,10 +52,10 @@ class Segment:
 
 @dataclass(slots=True)
 class StepLayout:
-    """How a step's packed tokens attend, and where their keys and values go.
+    """Describes the attention of a step's packed tokens, and where their keys and values are written.
 
-    `pool` is [2, layer, slot, head, size]; tokens from `pool_start` on are written to its `pool_slots`. `calls`
-    counts attention calls, by which loading finds layers that attend in some other way.
+    `pool` is [2, layer, slot, head, size]; tokens from `pool_start` on are written to `pool_slots` in it. `calls`
+    counts attention calls, so that loading detects layers with another kind of attention.
     """
 
     groups: list[DecodeGroup]
@@ -76,9 +77,10 @@ def paged_attention(
     layout: StepLayout | None = None,
     **extras: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend for one layer. query [1, heads, tokens, size], key and value [1, key-value heads, tokens, size].
+    """Compute attention for one layer. `query` is [1, heads, tokens, size], `key` and `value` [1, KV heads, tokens,
+    size].
 
-    Gives [1, tokens, heads, size]. Raises ConfigurationError for kinds of attention that would come out wrong.
+    Returns [1, tokens, heads, size]. Raises ConfigurationError for unsupported kinds of attention.
     """
     if layout is None:
         raise ConfigurationError(f"{type(module).__name__} does not pass on what paged attention needs")
@@ -105,18 +107,20 @@ def paged_attention(
 def _attend_group(
     group: DecodeGroup, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Write each row's new token, then attend over the rows in place. Return [rows, heads, size]."""
+    """Write each row's new token to the buffer, then compute attention over its rows in place. Return [rows, heads,
+    size].
+    """
     start, end = group.start, group.end
     keys, values = group.data[0, layer], group.data[1, layer]
     keys[group.rows, :, group.positions] = key[0, :, start:end].transpose(0, 1)
     values[group.rows, :, group.positions] = value[0, :, start:end].transpose(0, 1)
     rows, (heads, _, size) = end - start, keys.shape[1:]
-    # Query heads that share a key-value head become rows of one product, so that keys are read once.
+    # Query heads that share a KV head become rows of one product, so that keys are read once.
     folded = query[0, :, start:end].transpose(0, 1).reshape(rows * heads, -1, size)
     near = keys[:rows].flatten(0, 1)[:, : group.longest]
     far = values[:rows].flatten(0, 1)[:, : group.longest]
     if query.dtype == torch.float32:
-        # Plain products beat the fused kernel for one query per row on a CPU; in float32 they lose nothing.
+        # For one query per row on a CPU, plain products are faster than the fused kernel, and exact in float32.
         if group.bias is None:
             scores = torch.bmm(folded * scale, near.transpose(1, 2))
         else:
@@ -139,7 +143,7 @@ def _attend_segment(
     value: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """Attend for consecutive tokens of one sequence. Gives [tokens, heads, size]."""
+    """Compute attention for consecutive tokens of one sequence. Return [tokens, heads, size]."""
     start, end = segment.start, segment.end
     if segment.slots is None:
         keys, values = key[:, :, start:end], value[:, :, start:end]

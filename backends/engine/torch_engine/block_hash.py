@@ -1,5 +1,6 @@
-"""The keys of one sequence's KV blocks, by `contracts.engine.block_keys`: equal keys mean equal content from the
-first on."""
+"""The keys of one sequence's KV blocks, from `contracts.engine.block_keys`: equal keys mean equal tokens up
+to there.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ __all__ = ["KEY_BYTES", "BlockKeys", "public_hash", "root_key"]
 
 
 class BlockKeys:
-    """The keys of one sequence's full blocks, extended as tokens arrive."""
+    """The keys of a sequence's full blocks, extended as tokens arrive."""
 
     __slots__ = ("_block_size", "_root", "keys")
 
@@ -21,7 +22,7 @@ class BlockKeys:
         self.keys: list[bytes] = []
 
     def extend(self, token_ids: Sequence[int]) -> None:
-        """Add the keys of blocks that `token_ids` (the whole sequence) now fills. Ids are below 2**32."""
+        """Add the keys of blocks that are full now. `token_ids` is the whole sequence; ids are below 2**32."""
         size = self._block_size
         first, last = len(self.keys), len(token_ids) // size
         if last <= first:

@@ -1,8 +1,8 @@
-"""KV block management: block tables, reference counts, the prefix cache and its eviction. No tensors.
+"""Manages KV blocks: block tables, reference counts, the prefix cache and its eviction. No tensors.
 
-A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached, not
-held, evicted least recently used first). A block is published under its key once it is full and its keys and values are
-in the pool; from then on it is never written again.
+A block is blank (empty), held (by one or more tables, or pinned) or idle (cached but not held; evicted least recently
+used first). A block is published in the cache under its key once it is full and computed; from then on it is never
+written again.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KvChange:
-    """One change of the cache, as reported by events. `parent` is `None` if a chain starts or its parent is unknown."""
+    """A change of the cache, for events. `parent` is `None` if a chain starts or its parent is unknown."""
 
     event: Literal["stored", "removed", "cleared"]
     keys: tuple[bytes, ...] = ()
@@ -26,7 +26,7 @@ class KvChange:
 @dataclass(slots=True)
 class _Table:
     blocks: list[int]
-    published: int  # how many of them are full and offered to the cache
+    published: int  # how many of them are full and published in the cache
     label: tuple[str, str] = ("", "")
 
 
@@ -43,7 +43,7 @@ class BlockCounts:
 
 @dataclass(slots=True)
 class BlockManager:
-    """Blocks of one pool. Owners are integers chosen by the caller; each has at most one table."""
+    """Manages the blocks of one pool. Owners are integers chosen by the caller; each has at most one table."""
 
     total: int
     block_size: int = BLOCK_SIZE
@@ -56,14 +56,14 @@ class BlockManager:
     _idle: OrderedDict[int, None] = field(init=False, default_factory=OrderedDict)
     _tables: dict[int, _Table] = field(init=False, default_factory=dict)
     _pins: dict[bytes, int] = field(init=False, default_factory=dict)
-    _only_pinned: set[bytes] = field(init=False, default_factory=set)  # blocks that a single pin holds, nobody else
+    _only_pinned: set[bytes] = field(init=False, default_factory=set)  # blocks held only by a single pin
 
     def __post_init__(self) -> None:
         self._references = [0] * self.total
         self._keys = [None] * self.total
         self._blank = list(range(self.total - 1, -1, -1))
 
-    # What is there.
+    # Queries.
 
     @property
     def available(self) -> int:
@@ -71,7 +71,7 @@ class BlockManager:
         return len(self._blank) + len(self._idle)
 
     def counts(self) -> BlockCounts:
-        """Count blocks by kind."""
+        """Return the numbers of blocks by state."""
         idle, blank = len(self._idle), len(self._blank)
         return BlockCounts(self.total, self.total - idle - blank, idle, blank, len(self._by_key))
 
@@ -80,7 +80,7 @@ class BlockManager:
         return self._tables[owner].blocks
 
     def owners(self) -> list[int]:
-        """Return the owners of tables."""
+        """Return the owners that have a table."""
         return list(self._tables)
 
     def cached_keys(self) -> set[bytes]:
@@ -88,11 +88,11 @@ class BlockManager:
         return set(self._by_key)
 
     def blocks_for(self, tokens: int) -> int:
-        """Return how many blocks this many tokens fill."""
+        """Return how many blocks a number of tokens needs."""
         return -(-tokens // self.block_size)
 
     def hits(self, keys: Sequence[bytes], tokens: int) -> list[int]:
-        """Return the cached blocks at a prompt's start; at least its last token is left to compute."""
+        """Return the cached blocks at the start of a prompt, of which at least the last token must be computed."""
         found = []
         for key in keys[: (tokens - 1) // self.block_size]:
             block = self._by_key.get(key)
@@ -102,30 +102,30 @@ class BlockManager:
         return found
 
     def lack(self, keys: Sequence[bytes], tokens: int, spare: int = 0) -> int:
-        """Return how many blocks are missing for `open`, or for leaving `spare`; 0 or less: none."""
+        """Return how many blocks are missing for `open`, if `spare` blocks shall stay free; 0 or less: none."""
         found = self.hits(keys, tokens)
         missing = self.blocks_for(tokens) - len(found)
         idle_hits = sum(1 for block in found if not self._references[block])
         return missing + max(spare, idle_hits) - self.available
 
     def is_only_pinned(self, key: bytes) -> bool:
-        """Return whether only a pin holds a block, so that `unpin` would free it."""
+        """Return whether a block is held only by a pin, so that `unpin` would free it."""
         return key in self._only_pinned
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:
-        """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
+        """Return the number of blocks that `unpin` would free, except those under the keys `but`."""
         return len(self._only_pinned) - sum(1 for key in but if key in self._only_pinned)
 
     def keys_of_adapter(self, adapter: str) -> list[bytes]:
         """Return the keys of the blocks that were computed with an adapter."""
         return [key for key, block in self._by_key.items() if self._labels[block][1] == adapter]
 
-    # Holding and giving back.
+    # Changes.
 
     def open(self, owner: int, keys: Sequence[bytes], tokens: int, label: tuple[str, str] = ("", "")) -> int | None:
-        """Return an owner a table that covers `tokens`, beginning with cached blocks.
+        """Create an owner's table for `tokens`, starting with cached blocks.
 
-        Gives the number of tokens hit, or `None`, with nothing changed, when there are not enough blocks.
+        Returns the number of cached tokens; `None`, with nothing changed, if there are not enough blocks.
         """
         if owner in self._tables:
             raise ValueError(f"owner {owner} already has a table")
@@ -140,7 +140,7 @@ class BlockManager:
         return len(found) * self.block_size
 
     def grow(self, owner: int, tokens: int) -> bool:
-        """Extend an owner's table to `tokens`; `False`, with nothing changed, if there are not enough blocks."""
+        """Extend an owner's table to `tokens`. Returns False, with nothing changed, if there are not enough blocks."""
         table = self._tables[owner]
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing <= 0:
@@ -151,10 +151,10 @@ class BlockManager:
         return True
 
     def fork(self, parent: int, child: int, tokens: int) -> list[tuple[int, int]] | None:
-        """Give `child` a table of the parent's first `tokens`; full blocks are shared.
+        """Create a table for `child` with the parent's first `tokens`; full blocks are shared.
 
-        Both would write the unfilled last block next, so it is copied at once: return (from, to) pairs the caller must
-        copy, or `None`, with nothing changed, if there is no block for it.
+        An incomplete last block is copied, because both would write to it: returns the (from, to) pairs that the caller
+        must copy; `None`, with nothing changed, if there is no block for it.
         """
         if child in self._tables:
             raise ValueError(f"owner {child} already has a table")
@@ -173,9 +173,9 @@ class BlockManager:
         return [(source.blocks[full], table.blocks[full])]
 
     def publish(self, owner: int, keys: Sequence[bytes], computed: int) -> None:
-        """Publish an owner's blocks that `computed` tokens fill to the cache, under their keys.
+        """Publish an owner's computed full blocks in the cache, under their keys; `computed` is in tokens.
 
-        A block whose key is cached already stays private: the older one continues to serve hits.
+        A block whose key is already cached stays private: the older block serves hits.
         """
         table = self._tables[owner]
         full = computed // self.block_size
@@ -197,12 +197,14 @@ class BlockManager:
         self._tell_stored(stored, keys, first, table.label)
 
     def free(self, owner: int) -> None:
-        """Remove an owner's table. Blocks that become unreferenced are idle, the prefix's last evicted first."""
+        """Remove an owner's table. Its blocks become idle if nothing else holds them; the end of the prefix is evicted
+        first.
+        """
         for block in reversed(self._tables.pop(owner).blocks):
             self._release(block)
 
     def pin(self, key: bytes) -> bool:
-        """Keep a cached block from eviction until as many `unpin`; `False` when it is not cached."""
+        """Protect a cached block from eviction until as many `unpin`. Returns False if it is not cached."""
         block = self._by_key.get(key)
         if block is None:
             return False
@@ -213,7 +215,7 @@ class BlockManager:
         return True
 
     def unpin(self, key: bytes) -> None:
-        """Undo one `pin`. Raises KeyError when the key is not pinned."""
+        """Undo one `pin`. Raises KeyError if the key is not pinned."""
         self._pins[key] -= 1
         if not self._pins[key]:
             del self._pins[key]
@@ -241,7 +243,7 @@ class BlockManager:
             self._tell(KvChange("removed", tuple(gone), None, label))
 
     def clear(self) -> None:
-        """Remove every idle cached block, and make held ones private: there are no more hits."""
+        """Empty the cache: idle blocks become blank, and held ones private."""
         for key in list(self._pins):
             while key in self._pins:
                 self.unpin(key)
@@ -254,7 +256,7 @@ class BlockManager:
         self._tell(KvChange("cleared"))
 
     def check_integrity(self) -> None:
-        """Raise ValueError, naming the first contradiction, unless every block is in exactly one place."""
+        """Raise ValueError, with the first fault, unless every block has exactly one state and its counts agree."""
         held = [0] * self.total
         for table in self._tables.values():
             for block in table.blocks:
@@ -282,7 +284,7 @@ class BlockManager:
         if not self._only_pinned <= self._by_key.keys():
             raise ValueError("a block is pinned that is not cached")
 
-    # One block.
+    # Single blocks.
 
     def _hold(self, block: int) -> None:
         if not self._references[block]:

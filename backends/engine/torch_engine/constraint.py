@@ -1,6 +1,6 @@
 """Constrained decoding as masks over the next token: JSON schema, JSON, regex, Lark grammar, choice.
 
-The work is llguidance's; here its errors become ours and its matcher is driven token by token.
+Wraps llguidance: its matcher is advanced token by token, and its errors become ours.
 """
 
 import json
@@ -16,32 +16,32 @@ from backends.engine.grammar_size import check_size
 from contracts.engine.wire import Grammar
 from contracts.errors import InvalidRequest
 
-_MAX_STEP_ITEMS: Final = 20_000  # of the parser, for one mask: the step waits for it
+_MAX_STEP_ITEMS: Final = 20_000  # parser items per mask: bounds its time, for which the whole step waits
 _MAX_QUOTED: Final = 200
 
 
 class Constraint:
-    """One choice's matcher."""
+    """The grammar matcher of one choice."""
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
 
     @property
     def is_complete(self) -> bool:
-        """Return whether nothing but the end may follow."""
+        """Return whether only the end token may follow."""
         return bool(self._matcher.is_stopped())
 
     def fill(self, bits: npt.NDArray[np.int32]) -> None:
-        """Write which tokens may come next: bit `i % 32` of word `i // 32` for token `i`."""
+        """Write the mask of allowed tokens: bit `i % 32` of word `i // 32` for token `i`."""
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
 
     def accept(self, token_id: int) -> bool:
-        """Accept a token; `False` when it does not fit."""
+        """Advance by a token. Returns False if the grammar does not allow it."""
         return bool(self._matcher.consume_token(token_id))
 
     @property
     def is_too_complex(self) -> bool:
-        """Return whether the matcher has failed: it no longer knows what may come next."""
+        """Return whether the matcher has failed, so that allowed tokens are unknown."""
         return bool(self._matcher.is_error())
 
     def copy(self) -> "Constraint":
@@ -50,17 +50,19 @@ class Constraint:
 
 
 class GrammarCompiler:
-    """Compiles grammars for one tokenizer; prepared at the first use, which takes about a second."""
+    """Compiles grammars for one tokenizer. The first use prepares it, which takes about a second."""
 
     def __init__(self, tokenizer_json: bytes, vocabulary: int, eos_token_ids: Sequence[int]) -> None:
         self._json = tokenizer_json.decode()
         self._vocabulary = vocabulary
         self._eos = list(eos_token_ids)
         self._tokenizer: LLTokenizer | None = None
-        self._preparing = threading.Lock()  # several threads compile
+        self._preparing = threading.Lock()  # several threads may compile
 
     def compile(self, grammar: Grammar, given: Sequence[int] = ()) -> Constraint:
-        """Compile, and accept what was generated already. Raises InvalidRequest, naming the fault."""
+        """Compile a grammar and advance it by tokens that were generated before. Raises InvalidRequest, naming the
+        fault.
+        """
         check_size(grammar)
         if not self._eos:
             raise InvalidRequest("this model names no end token, so it cannot follow a grammar", code="invalid_grammar")
@@ -97,7 +99,7 @@ def _source(grammar: Grammar) -> str:
 
 
 def _from_schema(schema: str) -> str:
-    # Free white space would let a model indent for ever; a schema may ask for it with x-guidance.
+    # With free white space a model could indent forever; a schema may request it with x-guidance.
     return str(LLMatcher.grammar_from_json_schema(schema, {"whitespace_flexible": False}))
 
 

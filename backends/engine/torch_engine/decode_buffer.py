@@ -1,9 +1,9 @@
-"""A second copy of keys and values of decoding sequences, laid out so that attention reads them in place.
+"""A second copy of the keys and values of decoding sequences, in a layout that attention reads in place.
 
-Gathering a batch's blocks from the pool costs more than attention itself on a CPU. So a decoding sequence gets a row
-here: its context is gathered once, then each step writes one token. Blocks it fills are copied back to the pool, where
-the prefix cache finds them. Rows are in classes by capacity (128, 256, 512, ... tokens), so that a short sequence never
-pays for a long one's padding; a row that outgrows its class moves up.
+On a CPU, gathering a batch's blocks from the pool costs more than attention itself. So each decoding sequence gets a
+row here: its context is gathered once, then each step writes one token. Full blocks are copied back to the pool, where
+the prefix cache finds them. Rows are in classes by capacity (128, 256, 512, ... tokens), so that short sequences need
+little padding; a row that outgrows its class moves to the next.
 """
 
 from collections.abc import Sequence as Rows
@@ -22,8 +22,8 @@ _FIRST_ROWS: Final = 4
 class _Place:
     capacity: int
     row: int
-    tokens: int  # whose keys and values are here
-    flushed: int  # of them, how many are in the pool too
+    tokens: int  # in the row
+    flushed: int  # how many of them are in the pool too
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class RowClass:
 
     @property
     def rows(self) -> int:
-        """Return how many rows there is memory for."""
+        """Return the number of rows that are allocated."""
         return self.data.shape[2]
 
 
 class DecodeBuffer:
-    """Rows by sequence handle. Its memory never exceeds `max_bytes`; who finds no room decodes from the pool."""
+    """Rows by sequence handle, in at most `max_bytes`. Sequences without a row decode from the pool."""
 
     def __init__(self, pool: KvPool, max_bytes: int) -> None:
         self._pool = pool
@@ -57,7 +57,7 @@ class DecodeBuffer:
 
     @property
     def allocated_bytes(self) -> int:
-        """Return the memory in use."""
+        """Return the allocated memory."""
         return sum(one.data.numel() * one.data.element_size() for one in self.classes.values())
 
     def place(self, handle: int) -> tuple[int, int]:
@@ -67,7 +67,9 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def join(self, handle: int, table: Rows[int], tokens: int) -> bool:
-        """Make room for a sequence's next token after `tokens`, gathering or moving its context; `False`: no memory."""
+        """Make room in a row for the token after `tokens`, gathering or moving the context. Returns False if there is
+        no memory.
+        """
         place = self._places.get(handle)
         if place is not None and tokens < place.capacity:
             return True
@@ -99,7 +101,7 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def flush(self, handle: int, table: Rows[int], tokens: int) -> None:
-        """Copy what the pool lacks of a sequence's first `tokens` into it."""
+        """Copy to the pool what it lacks of a sequence's first `tokens`."""
         place = self._places[handle]
         if tokens <= place.flushed:
             return
@@ -109,7 +111,7 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def leave(self, handle: int) -> None:
-        """Release a row without copying anything back; the class's last row replaces it. An unknown one is ignored."""
+        """Free a row without copying anything back; the class's last row moves there. An unknown handle is ignored."""
         place = self._places.pop(handle, None)
         if place is None:
             return
@@ -125,7 +127,7 @@ class DecodeBuffer:
         return self.classes[place.capacity].data[:, :, place.row]
 
     def _room(self, capacity: int) -> RowClass | None:
-        """Return the class with a free row, growing it within the memory allowed."""
+        """Return the class with a free row, growing it within the memory limit; `None` if there is no room."""
         here = self.classes.get(capacity)
         if here is not None and len(here.handles) < here.rows:
             return here
@@ -139,7 +141,7 @@ class DecodeBuffer:
         return self._grow(capacity, rows, here)
 
     def _fits(self, capacity: int, rows: int) -> bool:
-        # While a class grows, its old and new tensors are both there.
+        # While a class grows, both its old and its new tensor are allocated.
         return self.allocated_bytes + rows * capacity * self._pool.shape.token_bytes <= self._max_bytes
 
     def _drop_empty(self) -> bool:

@@ -1,7 +1,7 @@
-"""Text from token ids as they arrive: exact UTF-8 across tokens, stop strings across token boundaries.
+"""Converts token ids to text as they arrive: exact UTF-8 across tokens, stop strings across token boundaries.
 
-Text is held back only while it may still change (the start of a character) or may be the start of a stop string. A stop
-string, and what follows it, is never returned.
+Text is held back only while it may still change (an incomplete character) or may be the start of a stop string. A stop
+string, and any text after it, is never returned.
 """
 
 import codecs
@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 from tokenizers import Tokenizer
 
-_WINDOW: Final = 6  # tokens before the new ones that a decoder may look at (spaces between words)
+_WINDOW: Final = 6  # earlier tokens that may affect a decoder's output (spaces between words)
 _MAX_UNFINISHED: Final = 8  # tokens; a UTF-8 character takes at most 4
 _REPLACEMENT: Final = "\ufffd"
 
 
 class Vocabulary:
-    """A tokenizer.json, and for byte-level ones the bytes of each token; `None` for special tokens."""
+    """A tokenizer.json, and for byte-level tokenizers the bytes of each token; `None` for special tokens."""
 
     def __init__(self, tokenizer_json: bytes) -> None:
         self.tokenizer = Tokenizer.from_buffer(tokenizer_json)
@@ -42,7 +42,9 @@ class Vocabulary:
         return text
 
     def stream(self, context: Sequence[int], markers: Collection[str] = ()) -> "_Characters":
-        """Start decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
+        """Return a decoder for tokens after `context`, the end of a prompt. Of special tokens, only `markers` become
+        text.
+        """
         if self._bytes is not None:
             characters: _Characters = _ByteCharacters(self._bytes)
         else:
@@ -51,7 +53,9 @@ class Vocabulary:
         return _MarkedCharacters(characters, found) if found else characters
 
     def _token_bytes(self) -> list[bytes | None]:
-        """Undo the byte-level alphabet, which writes each byte as a printable character (GPT-2's encoder.py)."""
+        """Return the bytes of each token, by inverting GPT-2's mapping of bytes to printable characters
+        (encoder.py).
+        """
         printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
         alphabet = {chr(byte): byte for byte in printable}
         others = (byte for byte in range(256) if byte not in set(printable))
@@ -67,7 +71,7 @@ class Vocabulary:
 
 
 class _Characters(Protocol):
-    """Turns tokens into text that will not change any more."""
+    """Converts tokens to text that will not change any more."""
 
     def push(self, token_id: int) -> str: ...
 
@@ -75,7 +79,7 @@ class _Characters(Protocol):
 
 
 class _ByteCharacters:
-    """Byte-level tokens: their bytes, decoded incrementally."""
+    """Decodes byte-level tokens incrementally."""
 
     def __init__(self, table: list[bytes | None]) -> None:
         self._table = table
@@ -90,12 +94,12 @@ class _ByteCharacters:
 
 
 class _WindowCharacters:
-    """Any other decoder: decode a window with and without the new tokens; the difference is new text."""
+    """Decodes with any other tokenizer: a window with and without the new tokens; the difference is new text."""
 
     def __init__(self, tokenizer: Tokenizer, context: list[int]) -> None:
         self._tokenizer = tokenizer
         self._ids = context
-        self._known = len(context)  # of `_ids`, how many have been given out
+        self._known = len(context)  # how many of `_ids` have been returned as text
 
     def push(self, token_id: int) -> str:
         self._ids.append(token_id)
@@ -121,7 +125,7 @@ class _WindowCharacters:
 
 
 class _MarkedCharacters:
-    """Any decoder, with some special tokens as text."""
+    """Decodes with any tokenizer, with some special tokens as text."""
 
     def __init__(self, characters: _Characters, markers: Mapping[int, str]) -> None:
         self._characters = characters
@@ -137,7 +141,7 @@ class _MarkedCharacters:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text released by a token; `stop` is the stop string that it completed."""
+    """Text that is certain after a token; `stop` is the stop string that the token completed, if any."""
 
     text: str
     stop: str = ""
@@ -149,7 +153,7 @@ class Piece:
 
 
 class TextStream:
-    """The text of one choice. `characters` counts what its tokens wrote, returned or not."""
+    """Decodes the tokens of one choice. `characters` counts all decoded characters, including those held back."""
 
     def __init__(self, characters: _Characters, stops: Sequence[str] = ()) -> None:
         self._characters = characters
@@ -159,11 +163,13 @@ class TextStream:
         self._longest = max(map(len, self._stops), default=0)
 
     def push(self, token_id: int, *, may_stop: bool = True) -> Piece:
-        """Add a token. With `may_stop` false (too few tokens yet) stop strings pass as text."""
+        """Add a token and return the text that is certain. Without `may_stop`, before the minimum length, stop strings
+        are text.
+        """
         return self._release(self._characters.push(token_id), may_stop)
 
     def flush(self) -> str:
-        """Return the held-back rest of an answer without a stop string."""
+        """Return the remaining text of an answer that ended without a stop string."""
         piece = self._release(self._characters.flush(), True)
         text, self._held = piece.text + ("" if piece.stopped else self._held), ""
         return text
@@ -185,7 +191,7 @@ class TextStream:
         return Piece(text[: len(text) - kept])
 
     def _possible_stop(self, text: str) -> int:
-        """Return the length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest suffix of `text` that may start a stop string."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             tail = text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""The engine: requests in, deltas out, one model, one step at a time.
+"""The engine: serves requests to one model, one step at a time.
 
 `submit` and `abort` may be called from any thread; everything else by the stepping thread, or while it does not step.
 The process, its sockets and its threads belong to the host.
@@ -48,7 +48,7 @@ _MAX_FAILED_STEPS = 8  # in a row
 
 
 class TorchEngine:
-    """One model on one device. Raises ConfigurationError when the model or the memory cannot serve."""
+    """One model on one device. Raises ConfigurationError if the model is unsupported or the memory is insufficient."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
@@ -96,19 +96,19 @@ class TorchEngine:
         self._has_deadlines = False
         self._accrued_ns = self._now_ns()
         self._steps = 0
-        self._failed_steps = 0  # since the last one that succeeded
-        self._prefix_queries = self._prefix_hits = 0  # tokens of prompts, at each request's first admission
+        self._failed_steps = 0  # since the last successful step
+        self._prefix_queries = self._prefix_hits = 0  # prompt tokens, at each request's first admission
         for name, path in settings.adapters:
             self.load_adapter(name, path)
         self._meter.queue(self._now_ns(), runnable=False)
         self._meter.lifecycle(None)
 
-    # From any thread.
+    # For any thread.
 
     def submit(self, submit: Submit) -> None:
         """Accept a request; errors are reported in its `Finished`. Compiles its grammar, so it may block."""
         if not self._inbox.reserve(submit.request_id):
-            # The one being served keeps its id: a second `Finished` for it would end the wrong one.
+            # Not answered with `Finished`: that would end the request in progress with the same id.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
             return
         try:
@@ -124,14 +124,14 @@ class TorchEngine:
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or report anything."""
+        """Return whether `step` would compute or return anything."""
         return not self._inbox.is_empty or self.scheduler.has_work
 
-    # From the thread that steps.
+    # For the stepping thread.
 
     def step(self) -> list[Event]:
-        """Compute one step and return what it produced, in order; with nothing to compute, what was refused or
-        ended.
+        """Compute one step and return its output, in order. If nothing can be computed, return refusals and
+        ends only.
         """
         events = self._receive()
         self._holds.expire(self._now_ns())
@@ -145,7 +145,7 @@ class TorchEngine:
         return events
 
     def warm_up(self) -> None:
-        """Run a prompt and a few decodes, so that the first request does not pay for first times."""
+        """Run a prompt and a few decode steps, so that the first request is not slowed by one-time initialisation."""
         self._meter.lifecycle("warmup")
         enabled, self._meter.enabled = self._meter.enabled, False
         request = Submit(
@@ -162,21 +162,23 @@ class TorchEngine:
         self._meter.lifecycle(None)
 
     def load_adapter(self, name: str, path: Path) -> None:
-        """Load a LoRA adapter under a name. Raises ConfigurationError when it does not fit or the name is in use."""
+        """Load a LoRA adapter under a name. Raises ConfigurationError if it does not fit or the name is in use by
+        requests.
+        """
         if not name or (name in self._adapters and self._is_using(name)):
             raise ConfigurationError(f"adapter name {name!r} is empty or in use by a running request")
         self._adapters.load(name, path)
         self._forget_cache_of(name)
 
     def unload_adapter(self, name: str) -> None:
-        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
+        """Unload an adapter. Raises ConfigurationError if it is not loaded or requests use it."""
         if self._is_using(name):
             raise ConfigurationError(f"adapter {name!r} is in use by a running request")
         self._adapters.unload(name)
         self._forget_cache_of(name)
 
     def hello(self) -> ModelHello:
-        """Describe the model as it is served."""
+        """Return the description of the model."""
         return ModelHello(
             id=self.settings.name,
             weights_hash=self._weights_hash,
@@ -194,14 +196,14 @@ class TorchEngine:
         )
 
     def set_metering(self, enabled: bool) -> None:
-        """Start or stop measuring and recording steps; the time between stays unexplained."""
+        """Start or stop measuring and recording steps; time without metering is recorded with an unknown cause."""
         self._meter.settle()
         self._meter.enabled = enabled
 
     def take_steps(self) -> list[StepRecord]:
         """Return the step records since the last call; an idle engine writes its idle time at growing intervals.
 
-        Those of the last tenth of a second may be returned by a later call, at the latest once nothing runs.
+        Records of the last tenth of a second may be returned by a later call, at the latest when nothing runs.
         """
         return self._meter.take(idle=not self.has_work, facts=self._facts())
 
@@ -238,13 +240,13 @@ class TorchEngine:
         }
 
     def close(self) -> None:
-        """Stop the background tasks."""
+        """Stop background tasks."""
         self._meter.close()
 
-    # One step.
+    # Parts of a step.
 
     def _receive(self) -> list[Event]:
-        """Add the requests of other threads, and end aborted and late ones."""
+        """Accept requests from other threads, and end aborted and expired ones."""
         mail = self._inbox.take(self._requests)
         events: list[Event] = list(mail.refused)
         if mail.accepted and not self.scheduler.has_work:
@@ -253,7 +255,7 @@ class TorchEngine:
             self._requests[request.submit.request_id] = request
             self._has_deadlines |= request.submit.deadline_ns is not None
             first = request.sequences[0]
-            lack = self._adapters.lack_of(request.submit.adapter)  # it may have gone since the request was accepted
+            lack = self._adapters.lack_of(request.submit.adapter)  # it may have been unloaded meanwhile
             if lack is not None or first.outputs >= request.max_tokens:
                 events.append(self._end(request, "length" if lack is None else "error", lack))
             else:
@@ -301,7 +303,7 @@ class TorchEngine:
                 [sequence.sampling for sequence, _ in sequences],
                 [sequence.constraint for sequence, _ in sequences],
             )
-        except Exception as error:  # whatever it is, it ends the requests of this step and not the model
+        except Exception as error:  # any error ends only the requests of this step
             return self._fail(plan.rows, error)
         self._failed_steps = 0
         self._meter.end(plan.rows, self._facts())
@@ -316,7 +318,7 @@ class TorchEngine:
         """Append a token to a sequence. An error here ends only this request; the step's others continue."""
         request = sequence.request
         if self._requests.get(request.submit.request_id) is not request:
-            return []  # another choice of it has ended it in this step
+            return []  # another choice has ended the request in this step
         if token_id == NO_TOKEN:
             error = Unavailable("the model computed no finite logits for this request", code="engine_failure")
             _log.error("logits not finite model=%s request_id=%s", self.settings.name, request.submit.request_id.hex())
@@ -328,7 +330,7 @@ class TorchEngine:
         return [delta, *(self._ended(sequence) if sequence.finish_reason is not None else ())]
 
     def _settle(self, rows: list[Row], sampling: list[Row]) -> list[tuple[Sequence, int]]:
-        """Record what was computed and fork. Gives who chooses a token and which line of the logits is theirs."""
+        """Record computed tokens and create forks. Return the sequences that sample, with the row of their logits."""
         for row in rows:
             sequence = row.sequence
             sequence.computed = row.start + row.count
@@ -347,7 +349,9 @@ class TorchEngine:
         return choosing
 
     def _fork(self, first: Sequence) -> list[Sequence]:
-        """Create a request's other choices; return those that run at once. The rest queue, and will hit the cache."""
+        """Create a request's other choices; return those that run at once. The rest is queued, and will hit
+        the cache.
+        """
         self._runner.settle(first)
         running = []
         for sequence in self._intake.siblings(first):
@@ -364,7 +368,7 @@ class TorchEngine:
         return running
 
     def _account(self, rows: list[Row]) -> None:
-        """Add up recomputed tokens and how long blocks were held."""
+        """Add the step's recomputed tokens and the block time to each request."""
         for row in rows:
             sequence = row.sequence
             sequence.request.recompute_tokens += row.recompute
@@ -376,7 +380,7 @@ class TorchEngine:
             request.kv_block_ns += len(self.blocks.table(sequence.handle)) * held_ns
 
     def _ended(self, sequence: Sequence) -> list[Event]:
-        """Return a choice's seat and blocks back; the account when it was the last."""
+        """Release an ended choice's slot and blocks; return the account if it was the request's last choice."""
         self._drop(sequence)
         request = sequence.request
         if sequence.finish_reason == "error":
@@ -390,7 +394,7 @@ class TorchEngine:
         self._runner.release(sequence.handle)
 
     def _end(self, request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
-        """Remove a request entirely and report its account."""
+        """Remove a request completely and return its account."""
         self._meter.settle()
         for sequence in request.sequences:
             self._drop(sequence)
@@ -399,10 +403,10 @@ class TorchEngine:
         return finished(request, reason, error)
 
     def _fail(self, rows: list[Row], error: Exception) -> list[Event]:
-        """End every request of a step that could not be computed; others continue.
+        """End every request of a failed step; others continue.
 
-        Raises Unavailable at the last of several failed steps in a row: the engine is no longer usable and its host
-        loads the model again, which ends all requests.
+        Raises Unavailable after several failed steps in a row: the engine is unusable then, and its host loads the
+        model again, which ends all requests.
         """
         self._failed_steps += 1
         if self._failed_steps >= _MAX_FAILED_STEPS:
@@ -411,7 +415,7 @@ class TorchEngine:
         return self._fail_requests(list(requests.values()), error)
 
     def _fail_requests(self, requests: list[Request], error: Exception) -> list[Event]:
-        cause = str(error).partition("\n")[0][:200]  # torch speaks of shapes and bytes there, never of content
+        cause = str(error).partition("\n")[0][:200]  # torch's first line names shapes and sizes, never content
         _log.error(
             "step failed model=%s requests=%d error=%s cause=%s",
             self.settings.name, len(requests), type(error).__name__, cause,
@@ -420,7 +424,9 @@ class TorchEngine:
         return [self._end(request, "error", reason) for request in requests]
 
     def _forget_cache_of(self, adapter: str) -> None:
-        """Record what other weights of that name have computed out of the cache: keys know an adapter by its name."""
+        """Remove blocks that were computed with an adapter of this name, since keys contain its name instead of its
+        weights.
+        """
         keys = self.blocks.keys_of_adapter(adapter)
         self._holds.forget(keys)
         self.blocks.forget(keys)
@@ -434,7 +440,7 @@ class TorchEngine:
 
 
 def _grammar_fault(sequence: Sequence) -> TollkeeperError:
-    """Return why an output left its grammar. Every token was allowed, unless the matcher had failed."""
+    """Return the error of an output that left its grammar: the matcher failed, or there is a defect."""
     grammar = sequence.request.submit.grammar
     if grammar is None or sequence.constraint is None or not sequence.constraint.is_too_complex:
         return Unavailable("the output does not match its grammar")

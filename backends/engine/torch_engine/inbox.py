@@ -1,4 +1,4 @@
-"""Requests of other threads to an engine since its last step."""
+"""Passes requests and aborts from other threads to the stepping thread."""
 
 import threading
 from collections.abc import Container
@@ -9,7 +9,7 @@ from contracts.engine.wire import Finished, Submit
 
 
 class Submitted(Protocol):
-    """A request as an engine stores it."""
+    """A request in the form that an engine stores."""
 
     @property
     def submit(self) -> Submit:
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=Submitted)
 
 @dataclass(frozen=True, slots=True)
 class Mail(Generic[R]):
-    """Received messages, in order: requests, the ids of requests to end, accounts of refused ones."""
+    """Received messages, in order: accepted requests, ids of requests to abort, accounts of refused ones."""
 
     accepted: list[R]
     aborted: list[bytes]
@@ -30,14 +30,16 @@ class Mail(Generic[R]):
 
 @dataclass(slots=True)
 class Inbox(Generic[R]):
-    """Safe for any thread. A request is known from `reserve` on, so that an abort may overtake its compilation."""
+    """A thread-safe inbox. An id is known from `reserve` on, so that an abort may overtake the request's
+    preparation.
+    """
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _accepted: list[R] = field(default_factory=list)
     _aborted: list[bytes] = field(default_factory=list)
     _refused: list[Finished] = field(default_factory=list)
     _known: set[bytes] = field(default_factory=set)
-    _unwanted: set[bytes] = field(default_factory=set)  # aborted before they were accepted
+    _unwanted: set[bytes] = field(default_factory=set)  # aborted while they were prepared
 
     @property
     def is_empty(self) -> bool:
@@ -45,7 +47,7 @@ class Inbox(Generic[R]):
         return not (self._accepted or self._aborted or self._refused)
 
     def reserve(self, request_id: bytes) -> bool:
-        """Reserve an id into use; `False` when it is already."""
+        """Reserve a request id. Returns False if it is in use."""
         with self._lock:
             if request_id in self._known:
                 return False
@@ -53,7 +55,7 @@ class Inbox(Generic[R]):
             return True
 
     def accept(self, request: R) -> None:
-        """Add a request whose id is reserved."""
+        """Add a request, whose id must be reserved."""
         with self._lock:
             self._accepted.append(request)
 
@@ -65,7 +67,7 @@ class Inbox(Generic[R]):
             self._refused.append(account)
 
     def abort(self, request_id: bytes) -> None:
-        """Ask for a request's end; one that is not known is ignored."""
+        """Request the end of a request; an unknown id is ignored."""
         with self._lock:
             if request_id in self._known:
                 self._aborted.append(request_id)
@@ -76,7 +78,7 @@ class Inbox(Generic[R]):
             self._known.discard(request_id)
 
     def take(self, serving: Container[bytes]) -> Mail[R]:
-        """Return what was received; `serving` are the requests returned earlier that have not ended."""
+        """Return and clear the received messages. `serving` are the ids of returned requests that have not ended."""
         with self._lock:
             mail = Mail(self._accepted, self._aborted, self._refused)
             self._accepted, self._aborted, self._refused = [], [], []

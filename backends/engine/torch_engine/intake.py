@@ -1,4 +1,4 @@
-"""Turns what was submitted into a request and its sequences, or refuses it."""
+"""Checks submitted requests and converts them to the engine's requests and sequences."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from contracts.engine.wire import Submit
 
 @dataclass(slots=True)
 class Intake:
-    """Builds requests of one model. Compiling a grammar may take long: callers' threads do it."""
+    """Builds requests of one model, in the callers' threads, since compiling a grammar may take long."""
 
     limits: ModelLimits
     vocabulary: Vocabulary
@@ -47,7 +47,7 @@ class Intake:
         if grammar is not None:
             first.constraint = self.compiler.compile(grammar, submit.generated_ids)
         for place, token_id in enumerate(submit.generated_ids, 1):
-            # Whoever began the answer has given out the text that these released; what they hold back comes from us.
+            # The previous replica returned the text that was certain; what it held back is returned here.
             before = first.text.characters
             piece = first.text.push(token_id, may_stop=place >= submit.sampling.min_tokens)
             if first.parser is not None:
@@ -56,7 +56,9 @@ class Intake:
         return request
 
     def siblings(self, first: Sequence) -> list[Sequence]:
-        """Return sequences for a request's other choices, once the first has its prompt; they have no blocks yet."""
+        """Return sequences for a request's other choices, once the first has computed the prompt; they have no blocks
+        yet.
+        """
         made = []
         for index in range(1, first.request.submit.sampling.n):
             prompt = first.token_ids[: first.prompt]

@@ -1,7 +1,7 @@
-"""The log of KV cache changes as records, numbered without holes, for gateways that mirror the cache.
+"""Logs KV cache changes as records, numbered without gaps, for gateways that mirror the cache.
 
-A full cache evicts a block for nearly every block it stores. One record for each would be most of a gateway's journal,
-so removals are collected for a short time and written as one record per tenant and adapter.
+A full cache evicts a block for nearly every block it stores, and a record for each would fill a gateway's journal. So
+removals are collected for a short time and written as one record per tenant and adapter.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from backends.engine.torch_engine.block_manager import KvChange
 from contracts.recording.records import KvRecord
 
 MAX_PENDING: Final = 65_536
-REMOVALS_WAIT_NS: Final = 250_000_000  # until then a mirror takes evicted blocks for cached, which costs little
-_MOST_REMOVALS: Final = 4_096  # of one record
+REMOVALS_WAIT_NS: Final = 250_000_000  # meanwhile mirrors still list evicted blocks, which costs little
+_MOST_REMOVALS: Final = 4_096  # per record
 
 
 @dataclass(slots=True)
 class KvEventLog:
-    """Turns changes into records until they are taken. Beyond 65,536 pending the oldest are dropped: the hole shows it.
+    """Converts changes to records. Of more than 65,536 pending records the oldest are dropped, which shows as a gap.
 
-    A mirror that applies the records in order holds what the cache holds, except for the removals of the last 0.25 s: a
-    block that is stored again is never written before its removal.
+    A mirror that applies the records in order equals the cache, except for removals of the last 0.25 s. A block that is
+    stored again is always written after its removal.
     """
 
     engine: str
@@ -35,7 +35,7 @@ class KvEventLog:
     _pending: list[KvRecord] = field(default_factory=list)
     _removed: dict[tuple[str, str], list[bytes]] = field(default_factory=dict)  # by tenant and adapter
     _removed_keys: set[bytes] = field(default_factory=set)
-    _removed_since_ns: int = 0  # when the first of them was removed
+    _removed_since_ns: int = 0  # time of the oldest of them
 
     def note(self, change: KvChange) -> None:
         """Record one change."""
@@ -47,7 +47,7 @@ class KvEventLog:
         self._write(change)
 
     def take(self, *, more_follows: bool = False) -> list[KvRecord]:
-        """Return and clear the records since the last call. Removals may be delayed if `more_follows`."""
+        """Return and clear the pending records. With `more_follows`, recent removals may be delayed."""
         if self._removed and not (more_follows and self._is_fresh()):
             self._write_removals()
         taken, self._pending = self._pending, []

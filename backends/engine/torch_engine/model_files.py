@@ -1,4 +1,4 @@
-"""A local Hugging Face model directory, checked before anything is loaded from it. Reads JSON and hashes; no torch."""
+"""Reads and checks a local Hugging Face model directory before it is loaded. Without torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ _PICKLES: Final = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles(ModelCard):
-    """The files that the torch engine loads, of a model that was checked for it."""
+    """The files of a model that the torch engine supports."""
 
     architecture: str
     weights: tuple[Path, ...]
 
     def weights_hash(self) -> str:
-        """Hash the weight files, names and contents, in the order of their names. Reads them all."""
+        """Return the hash of the weight files' names and contents, sorted by name. Reads them all."""
         return hash_of_files(self.weights).hexdigest()
 
 
 def read_model_files(path: Path) -> ModelFiles:
-    """Read and check a directory. Raises ConfigurationError, naming what is wrong with it."""
+    """Read and check a directory. Raises ConfigurationError, naming the fault."""
     if not path.is_dir():
         raise ConfigurationError(f"{path} is not a model: there is no such directory")
     config = read_json(path / "config.json")
@@ -64,7 +64,7 @@ def read_model_files(path: Path) -> ModelFiles:
 
 
 def _check_architecture(path: Path, config: Mapping[str, object]) -> str:
-    """Refuse what paged full attention over one decoder would serve wrongly."""
+    """Return the architecture. Raises ConfigurationError unless it is one decoder with full attention."""
     named = config.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else str(config.get("model_type", "unknown"))
     layer_types = config.get("layer_types")

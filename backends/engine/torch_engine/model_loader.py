@@ -1,4 +1,4 @@
-"""Loads a checked model directory with transformers, its attention replaced by ours, and proves that it took."""
+"""Loads a checked model directory with transformers, replaces its attention by ours, and verifies that it is used."""
 
 import logging
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _GPU_SHARE = 0.8  # the rest is for activations and other processes
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model on its device and what the rest needs to know of it."""
+    """A model on its device, with its shape and limits."""
 
     module: nn.Module
     kv: KvShape
@@ -79,9 +79,9 @@ def _described(
 
 
 def kv_blocks(loaded: LoadedModel, settings: EngineSettings) -> tuple[int, int]:
-    """Return the pool's blocks and the decode buffer's bytes.
+    """Return the number of blocks of the pool, and the bytes of the decode buffer.
 
-    Raises ConfigurationError, with the arithmetic, when the pool could not hold one request of full length.
+    Raises ConfigurationError, with the calculation, if the pool could not store one request of full length.
     """
     block_bytes = loaded.kv.token_bytes * BLOCK_SIZE
     if settings.kv_blocks is not None:
@@ -131,11 +131,11 @@ def _context_tokens(own: int, settings: EngineSettings) -> int:
 
 
 def _no_mask(*_arguments: object, **_named: object) -> None:
-    """Tell transformers to build no attention masks: ours are used."""
+    """Return no attention mask: the engine uses its own."""
 
 
 def _probe(loaded: LoadedModel, files: ModelFiles) -> None:
-    """Run two tokens, to find before the first request what this engine cannot serve."""
+    """Run two tokens, to detect an unsupported model before the first request. Raises ConfigurationError."""
     pool = KvPool(loaded.kv, 1, loaded.device)
     layout = StepLayout([], [Segment(0, 2, None, None)], pool.data, 0, pool.slots([0], 2))
     ids = torch.tensor([[0, 0]], device=loaded.device)

@@ -1,4 +1,4 @@
-"""Runs the model over one step's rows: packs them, lays out their attention, returns the logits."""
+"""Runs the model over one step's rows: packs their tokens, prepares attention, and returns logits."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from backends.engine.torch_engine.sequence import Row, Sequence
 
 @dataclass(slots=True)
 class _Packed:
-    """A step's tokens one after another, in the order the model computes them."""
+    """A step's tokens, concatenated in the order of computation."""
 
     rows: list[Row]
     ids: list[int]
     positions: list[int]
-    last: list[int]  # per row: its last token's place
+    last: list[int]  # per row: the index of its last token
 
 
 class ModelRunner:
-    """Owns the tensors of one model. Called by one thread only."""
+    """Owns the tensors of one model. Used by one thread only."""
 
     def __init__(
         self, loaded: LoadedModel, pool: KvPool, buffer: DecodeBuffer, blocks: BlockManager, adapters: AdapterSet
@@ -40,9 +40,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, rows: Items[Row]) -> tuple[list[Row], torch.Tensor]:
-        """Compute a step. Gives the rows that sample and their logits [rows, vocabulary] in float32.
+        """Compute a step. Return the rows that sample, and their logits [rows, vocabulary] in float32.
 
-        Afterwards every block these rows have filled is in the pool.
+        Afterwards every block that these rows have filled is in the pool.
         """
         decoding, others = self._sort(rows)
         packed = _pack([*decoding, *others])
@@ -65,21 +65,21 @@ class ModelRunner:
         return [packed.rows[place] for place in sampling], logits[: len(sampling)].float()
 
     def settle(self, sequence: Sequence) -> None:
-        """Bring all computed keys and values of a sequence into the pool, as a fork needs them."""
+        """Copy all computed keys and values of a sequence to the pool, for a fork."""
         if sequence.handle in self._buffer:
             self._buffer.flush(sequence.handle, self._blocks.table(sequence.handle), sequence.computed)
 
     @torch.inference_mode()
     def copy_blocks(self, pairs: Items[tuple[int, int]]) -> None:
-        """Copy blocks of the pool, (from, to)."""
+        """Copy blocks of the pool; `pairs` are (from, to)."""
         self._pool.copy_blocks(pairs)
 
     def release(self, handle: int) -> None:
-        """Forget a sequence that has lost its blocks."""
+        """Free the buffer row of a sequence that has lost its blocks."""
         self._buffer.leave(handle)
 
     def _sort(self, rows: Items[Row]) -> tuple[list[Row], list[Row]]:
-        """Return rows of the decode buffer, in its order, from those that read the pool."""
+        """Return the rows that use the decode buffer, in its order, and the rows that read the pool."""
         by_handle: dict[int, Row] = {}
         others = []
         for row in rows:
@@ -118,7 +118,7 @@ class ModelRunner:
         return DecodeGroup(start, start + len(rows), data, self._counting[: len(rows)], positions, longest, bias)
 
     def _segment(self, row: Row, begin: int) -> tuple[Segment, torch.Tensor]:
-        """Return a row's segment and the slots its new keys and values go to."""
+        """Return a row's segment, and the slots for its new keys and values."""
         table = self._blocks.table(row.sequence.handle)
         end = begin + row.count
         context = row.start + row.count

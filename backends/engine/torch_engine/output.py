@@ -1,4 +1,4 @@
-"""Convert chosen tokens to output: text deltas, the end, and the account of a request."""
+"""Converts sampled tokens to output: text deltas, the end of choices, and the account of a request."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ from contracts.engine.wire import Delta, Finished, FinishReason, TokenLogprob
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 
-_FIVE_MINUTES, _HOUR = 300, 3600  # how long prefixes are kept
+_FIVE_MINUTES, _HOUR = 300, 3600  # seconds that prefixes may be pinned
 
 
 @dataclass(frozen=True, slots=True)
 class OutputMaker:
-    """Applies chosen tokens to sequences. `eos_token_ids` are the model's."""
+    """Applies sampled tokens to sequences."""
 
     vocabulary: Vocabulary
     eos_token_ids: frozenset[int]
     context_tokens: int
 
     def advance(self, sequence: Sequence, token_id: int, score: ScoredToken | None, now_ns: int) -> Delta:
-        """Append a token to a sequence and return its delta. `finish_reason` is set on both if it was the last."""
+        """Append a token to a sequence and return the delta. If it was the last, `finish_reason` is set on both."""
         request = sequence.request
         sequence.token_ids.append(token_id)
         sequence.sampling.note(token_id)
@@ -57,7 +57,9 @@ class OutputMaker:
         )
 
     def _text_and_end(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None, str]:
-        """Return the text that the token releases, why the choice ends with it, and the stop string that ended it."""
+        """Return the text that is certain after the token, the reason if it ends the choice, and the stop string if one
+        did.
+        """
         sampling, constraint = sequence.request.submit.sampling, sequence.constraint
         accepted = constraint is None or constraint.accept(token_id)
         is_eos = token_id in self.eos_token_ids and (not sampling.ignore_eos or constraint is not None)
@@ -83,16 +85,16 @@ class OutputMaker:
 
 
 def finished(request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
-    """Return a request's account: prompt tokens computed or hit, and every token generated here.
+    """Return a request's account: prompt tokens, cached ones, and all tokens generated here.
 
-    A continuation's given tokens were generated, and are billed, elsewhere.
+    Tokens that another replica generated before a continuation are billed there.
     """
     first = request.sequences[0]
     read = min(first.prompt, max(first.high_water, request.cached_tokens or 0))
     cached = min(request.cached_tokens or 0, read)
     started, written = request.scheduled_ns, request.written_tokens
     if sum(written.values()) > read - cached:
-        written = {}  # the step that computed them failed
+        written = {}  # the step that computed the prompt failed
     return Finished(
         request_id=request.submit.request_id,
         finish_reason=reason,
@@ -114,7 +116,7 @@ def finished(request: Request, reason: FinishReason, error: TollkeeperError | No
 
 
 def refused(request_id: bytes, error: TollkeeperError) -> Finished:
-    """Return the account of a request that was never accepted."""
+    """Return the account of a refused request: no usage."""
     return Finished(
         request_id=request_id,
         finish_reason="error",

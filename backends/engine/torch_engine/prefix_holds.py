@@ -1,4 +1,4 @@
-"""Pinned prefixes: cached blocks that callers asked to keep are pinned until their time ends. No tensors here."""
+"""Pins cached prefixes that requests marked, until their time ends. No tensors."""
 
 import heapq
 from collections.abc import Collection, Sequence
@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from backends.engine.torch_engine.sequence import Sequence as Choice
 
-_MOST_SHARE: Final = 0.5  # of all blocks: the rest is for what runs
+_MOST_SHARE: Final = 0.5  # of all blocks; the rest is for running requests
 _TENANT_SHARE: Final = 0.25
 
 
@@ -15,7 +15,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class PinnedBlocks(Protocol):
-    """An engine's blocks, as far as pinning uses them."""
+    """The methods of an engine's block manager that pinning uses."""
 
     @property
     def total(self) -> int:
@@ -23,19 +23,19 @@ class PinnedBlocks(Protocol):
 
     @property
     def block_size(self) -> int:
-        """Return how many tokens a block holds."""
+        """Return the number of tokens per block."""
 
     def pin(self, key: bytes, /) -> bool:
-        """Keep a cached block from eviction until as many `unpin`; `False` when it is not cached."""
+        """Protect a cached block from eviction until as many `unpin`. Returns False if it is not cached."""
 
     def unpin(self, key: bytes, /) -> None:
         """Undo one `pin`."""
 
     def is_only_pinned(self, key: bytes, /) -> bool:
-        """Return whether only a pin holds a block."""
+        """Return whether a block is held only by a pin."""
 
     def only_pinned(self, but: Collection[bytes] = (), /) -> int:
-        """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
+        """Return the number of blocks that `unpin` would free, except those under the keys `but`."""
 
 
 @dataclass(slots=True)
@@ -46,24 +46,25 @@ class _Hold:
 
 @dataclass(slots=True)
 class PrefixHolds:
-    """The pinned blocks, by key; keys are salted by tenant, so tenants cannot pin each other's. Times are monotonic.
+    """The pinned blocks by key. Keys are salted by tenant, so tenants cannot pin each other's. Times are monotonic.
 
-    The end of a prefix is released first, so that the rest is still a prefix.
+    Of a prefix, the last block is released first, so that the rest is still a prefix.
     """
 
     blocks: PinnedBlocks
-    given_up: int = 0  # blocks that something running needed before their time was over
+    given_up: int = 0  # blocks that were released early because requests needed them
     _holds: dict[bytes, _Hold] = field(default_factory=dict)
-    _ends: list[tuple[int, int, bytes]] = field(default_factory=list)  # a heap: when, minus the place, key
+    _ends: list[tuple[int, int, bytes]] = field(default_factory=list)  # a heap: time, minus the position, key
     _of_tenants: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._holds)
 
     def keep(self, keys: Sequence[bytes], tenant: str, until_ns: int) -> bool:
-        """Pin a prefix's blocks; return whether they are: all, or none if there is no room or one is not cached.
+        """Pin a prefix's blocks. Returns True if all are pinned; False, with none pinned, if there is no room or one is
+        not cached.
 
-        Blocks that are pinned already stay pinned until the later time.
+        Blocks that are already pinned stay pinned until the later time.
         """
         fresh = [key for key in keys if key not in self._holds]
         total = self.blocks.total
@@ -96,9 +97,9 @@ class PrefixHolds:
             self._pop()
 
     def give_up(self, wanted: int = 1, spared: Collection[bytes] = ()) -> int:
-        """Release a number of blocks, of the prefixes that expire first; return how many are free now.
+        """Unpin up to `wanted` blocks, of the prefixes that expire first. Return how many are evictable now.
 
-        Those under `spared` stay, and so do those that running requests also hold: they would not be free.
+        Blocks under the keys `spared` stay pinned, and so do those that running requests also hold.
         """
         most = min(wanted, self.blocks.only_pinned(spared))
         freed = 0
@@ -115,20 +116,20 @@ class PrefixHolds:
         return freed
 
     def forget(self, keys: Collection[bytes]) -> None:
-        """Release the pins of blocks before they expire."""
+        """Unpin blocks before their time ends."""
         for key in keys:
             if key in self._holds:
                 self._let_go(key)
 
     def clear(self) -> None:
-        """Release all pins."""
+        """Unpin all blocks."""
         self.forget(list(self._holds))
 
     def _pop(self) -> bool:
         until_ns, _, key = heapq.heappop(self._ends)
         hold = self._holds.get(key)
         if hold is None or hold.until_ns != until_ns:
-            return False  # it was kept for longer since
+            return False  # it was renewed since
         self._let_go(key)
         return True
 
@@ -140,7 +141,7 @@ class PrefixHolds:
         self.blocks.unpin(key)
 
     def _forget_stale(self) -> None:
-        """Keep the heap from growing with each renewal."""
+        """Remove outdated entries from the heap if renewals have made it large."""
         if len(self._ends) > 4 * len(self._holds) + 64:
             live = {(hold.until_ns, key) for key, hold in self._holds.items()}
             self._ends = list({end for end in self._ends if (end[0], end[2]) in live})
@@ -148,10 +149,11 @@ class PrefixHolds:
 
 
 def keep_prefixes(holds: PrefixHolds, choice: Choice, now_ns: int) -> None:
-    """Pin what a request wants pinned of its prompt, once that is computed, and record how many tokens are new in it.
+    """Pin the marked prefixes of a request's prompt once they are computed, and record how many of their tokens are
+    new.
 
-    What the cache had already counts as read, not written. A prompt's last token is always computed, so its block is
-    pinned as soon as the answer fills it, and only if the prompt ends with it.
+    Tokens that were cached before count as read instead of written. A prompt's last token is always computed, so its
+    block is pinned as soon as the answer fills it, and only if the marked prefix is the whole prompt.
     """
     request = choice.request
     wanted = request.submit.kept_prefixes

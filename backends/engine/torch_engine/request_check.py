@@ -1,4 +1,4 @@
-"""Validate requests before the engine accepts them. Each refusal names the field, the value and the limit."""
+"""Validates requests before the engine accepts them. Each error names the field, the value and the limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from contracts.errors import InvalidRequest, UnknownModel
 MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096
 MAX_LOGPROBS: Final = 128
-MAX_CHOICES: Final = 128  # OpenAI's own limit of `n`
-# Within these no value overflows when it is applied to logits in float32.
+MAX_CHOICES: Final = 128  # OpenAI's limit of `n`
+# Within these limits nothing overflows when it is applied to logits in float32.
 MAX_TEMPERATURE: Final = 100.0  # below 1e-5 is greedy
 MIN_TOP_P: Final = 1e-6
 MIN_REPETITION_PENALTY: Final = 0.01
@@ -34,7 +34,7 @@ class ModelLimits:
 
 
 def check_request(submit: Submit, limits: ModelLimits, adapters: Sequence[str]) -> None:
-    """Raise InvalidRequest or UnknownModel if this request cannot be served."""
+    """Raise InvalidRequest or UnknownModel if a request cannot be served."""
     if submit.model and submit.model != limits.model:
         raise UnknownModel(f"this engine serves {limits.model!r}, not {submit.model!r}", param="model")
     _check_hash("tokenizer", submit.tokenizer_hash, limits.tokenizer_hash)

@@ -1,7 +1,7 @@
-"""Chooses a step's tokens from their logits, all rows at once.
+"""Samples a step's tokens from their logits, all rows at once.
 
-The order is vLLM's: grammar, bias, penalties, minimum length, temperature, min-p, top-k, top-p. Log probabilities are
-those of the model itself, before any of these.
+In vLLM's order: grammar, bias, penalties, minimum length, temperature, min-p, top-k, top-p. Log probabilities are the
+model's own, before any of these.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from contracts.engine.wire import Sampling
 NO_TOKEN: Final = -1
 _INFINITE = float("inf")
 _FIRST_TOKENS = 256
-_SORTED_WHOLE = 16_384  # up to so many tokens sorting all costs less than finding the first
+_SORTED_WHOLE = 16_384  # up to this size, sorting all tokens is faster than selecting the top ones
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredToken:
-    """A chosen token's log probability and the likeliest tokens with theirs, best first."""
+    """A sampled token's log probability, and the most likely tokens with theirs, best first."""
 
     logprob: float
     top: list[tuple[int, float]]
@@ -31,7 +31,7 @@ class ScoredToken:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The tokens of a step, and their scores if they were requested. NO_TOKEN: the row's logits were not numbers."""
+    """The tokens of a step, and their scores if requested. NO_TOKEN: the row's logits were invalid."""
 
     token_ids: list[int]
     scores: list[ScoredToken | None]
@@ -39,10 +39,10 @@ class Chosen:
 
 @torch.inference_mode()
 def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]) -> Chosen:
-    """Choose one token per row. logits [rows, vocabulary], float32, may be overwritten.
+    """Choose one token per row. `logits` [rows, vocabulary], float32, may be overwritten; the states stay unchanged.
 
-    Does not change the states. A row without allowed tokens gets its most likely token. A row with a NaN or a positive
-    infinity, from the model or from what was applied to it, gets NO_TOKEN, and no other row is affected.
+    A row without allowed tokens gets its most likely token. A row with a NaN or a positive infinity, from the model or
+    from its penalties and bias, gets NO_TOKEN; other rows are not affected.
     """
     constrained = any(constraint is not None for constraint in constraints)
     if not constrained and all(state.is_plain for state in states):
@@ -71,8 +71,8 @@ def choose(logits: torch.Tensor, states: Sequence[SamplingState], constraints: S
 
 
 def _likeliest(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each row's likeliest token, or NO_TOKEN, and whether the row has a distribution to draw from."""
-    best, tokens = logits.max(-1)  # a NaN anywhere in the row is its maximum
+    """Return each row's most likely token, or NO_TOKEN, and whether the row is a valid distribution."""
+    best, tokens = logits.max(-1)  # torch's maximum of a row with a NaN is NaN
     is_broken = torch.isnan(best) | (best == _INFINITE)
     return tokens.masked_fill(is_broken, NO_TOKEN), torch.isfinite(best)
 
@@ -103,7 +103,9 @@ def _apply_bias(logits: torch.Tensor, states: Sequence[SamplingState]) -> None:
 
 
 def _apply_penalties(logits: torch.Tensor, states: Sequence[SamplingState]) -> None:
-    """Presence and frequency count the output only (OpenAI's definition), repetition the prompt too (CTRL's)."""
+    """Apply presence and frequency penalties for the output (OpenAI's definition), repetition penalty for the prompt
+    too (CTRL).
+    """
     places = [place for place, state in enumerate(states) if state.counts is not None]
     if not places:
         return
@@ -123,7 +125,7 @@ def _apply_min_tokens(
     logits: torch.Tensor, states: Sequence[SamplingState], constraints: Sequence[Constraint | None]
 ) -> None:
     for place, (state, constraint) in enumerate(zip(states, constraints, strict=True)):
-        # A grammar that is complete allows nothing but the end, however short the output.
+        # A complete grammar allows only the end, even below the minimum length.
         if constraint is None and state.masks_end:
             logits[place, torch.from_numpy(state.end_ids).to(logits.device)] = -_INFINITE
 
@@ -139,10 +141,10 @@ def _column_maker(
 
 
 def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor:
-    """Draw one token per row, with the row's own random number; any token if the row's maximum is not finite."""
+    """Sample one token per row with the row's own random number; any token if the row's maximum is not finite."""
     column = _column_maker(logits, states)
     uniform = torch.tensor([[state.uniform()] for state in states], dtype=torch.float64, device=logits.device)
-    # Shifted by the maximum before the division: a small temperature overflows to -inf only, which is probability 0.
+    # Subtracts the maximum before dividing: then a small temperature can only overflow to -inf, probability 0.
     shifted = logits - logits.amax(-1, keepdim=True)
     probabilities = torch.softmax(shifted / column(lambda one: one.temperature), -1)
     if any(state.sampling.min_p > 0 for state in states):
@@ -154,7 +156,7 @@ def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor
     if len(cut) == len(states):
         kept, order = _keep_top(probabilities, states)
         return order.gather(-1, _invert(kept, uniform)[:, None])[:, 0]
-    # Sorting is dear: only rows that need it are sorted.
+    # Sorting is expensive: only rows that need it are sorted.
     tokens = _invert(probabilities, uniform)
     rows = torch.tensor(cut, device=logits.device)
     kept, order = _keep_top(probabilities[rows], [states[place] for place in cut])
@@ -163,9 +165,10 @@ def _draw(logits: torch.Tensor, states: Sequence[SamplingState]) -> torch.Tensor
 
 
 def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return for each row the index where its cumulative distribution passes its number; never one with probability 0.
+    """Return for each row the first index where its cumulative distribution exceeds `uniform`, never one with
+    probability 0.
 
-    Never an index outside the row, even if its probabilities are NaN: on a GPU that would end the process.
+    Always an index within the row, even if its probabilities are NaN: another one would end the process on a GPU.
     """
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:].contiguous()
@@ -175,11 +178,11 @@ def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the most likely tokens' probabilities, highest first, with 0 for those that top-k and top-p exclude, and
+    """Return the probabilities of the most likely tokens, highest first, 0 for those that top-k and top-p exclude, and
     their ids.
 
-    Top-p applies after top-k. In a large vocabulary the first few hundred tokens nearly always reach it; if they do
-    not, all are sorted.
+    Top-p applies after top-k. In a large vocabulary the first few hundred tokens nearly always suffice; if not, all are
+    sorted.
     """
     size = probabilities.shape[-1]
     column = _column_maker(probabilities, states)
@@ -197,14 +200,14 @@ def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> t
     ranks = torch.arange(ordered.shape[-1], device=ordered.device)
     ordered = ordered.masked_fill(ranks >= limit, 0.0)
     total = torch.where(limit == size, whole, ordered.sum(-1, keepdim=True))
-    # A token is kept while those before it have not reached top-p; the first always is.
+    # A token is kept if those before it do not reach top-p; the first always is.
     before = ordered.cumsum(-1) - ordered
     outside = (before >= top_p * total) & (top_p < 1.0) & (ranks > 0)
     return ordered.masked_fill(outside, 0.0), order
 
 
 def _sort(probabilities: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort each row, best first. On a CPU by numpy, whose vectorised sort is six times as fast as torch's."""
+    """Sort each row, best first. On a CPU with numpy, whose vectorised sort is six times as fast as torch's."""
     if probabilities.device.type != "cpu":
         ordered, order = probabilities.sort(dim=-1, descending=True)
         return ordered, order

@@ -1,4 +1,4 @@
-"""State of sampling a sequence besides the logits: parameters, past tokens and random generator."""
+"""The sampling state of a sequence: parameters, past tokens and random numbers."""
 
 import os
 from collections.abc import Sequence
@@ -11,21 +11,22 @@ import numpy.typing as npt
 
 from contracts.engine.wire import Sampling
 
-_GREEDY_BELOW: Final = 1e-5  # temperatures that differ from 0 by less would overflow
+_GREEDY_BELOW: Final = 1e-5  # smaller temperatures would overflow
 _UNIT: Final = 2.0**-53
 
 
 @dataclass(slots=True)
 class TokenCounts:
-    """How often each token is in the output, and which are in the prompt; by token id."""
+    """By token id: how often it is in the output, and whether it is in the prompt."""
 
     outputs: npt.NDArray[np.float32]
     in_prompt: npt.NDArray[np.bool_]
 
 
 class SamplingState:
-    """One choice's state. Its random numbers depend on seed, choice and position only: not on the batch, and not on
-    how often the sequence was preempted or continued elsewhere."""
+    """One choice's sampling state. Random numbers depend only on seed, choice and position, hence neither on the batch
+    nor on preemption or continuation elsewhere.
+    """
 
     def __init__(
         self,
@@ -54,12 +55,12 @@ class SamplingState:
 
     @property
     def masks_end(self) -> bool:
-        """Return whether ending is not allowed yet."""
+        """Return whether end tokens are not allowed yet."""
         return self.position < self.sampling.min_tokens and len(self.end_ids) > 0
 
     @property
     def is_plain(self) -> bool:
-        """Return whether the next token is simply the likeliest."""
+        """Return whether the next token is simply the most likely one."""
         return (
             self.is_greedy
             and self.sampling.logprobs is None
@@ -69,13 +70,13 @@ class SamplingState:
         )
 
     def uniform(self) -> float:
-        """Return the random number of the next token, in [0, 1)."""
+        """Return the random number for the next token, in [0, 1)."""
         place = self.index.to_bytes(4, "little") + self.position.to_bytes(8, "little")
         digest = blake2b(place, key=self.seed.to_bytes(8, "little"), digest_size=8).digest()
         return (int.from_bytes(digest, "little") >> 11) * _UNIT
 
     def note(self, token_id: int) -> None:
-        """Record a chosen token into the past."""
+        """Record a chosen token."""
         self.position += 1
         if self.counts is not None:
             self.counts.outputs[token_id] += 1.0

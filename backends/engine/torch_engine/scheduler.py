@@ -1,7 +1,7 @@
-"""Schedules the next step's tokens per sequence, by `algorithms.batching`. Counts and blocks, no tensors.
+"""Schedules the tokens of each step with `algorithms.batching`. Works on counts and blocks, without tensors.
 
-Decodes go first, one token each; the rest of the step's token budget goes to prompts, in chunks, in the order of
-priority and arrival. The gateway handles fairness between tenants: here priorities are inputs.
+Decoding sequences come first, with one token each; the rest of the token budget goes to prompts, in chunks, by priority
+and arrival. Fairness between tenants is the gateway's task: here priorities are given.
 """
 
 from collections.abc import Callable, Collection
@@ -14,7 +14,7 @@ from backends.engine.torch_engine.sequence import Row, Sequence, State
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step: rows, decodes first, and the sequences that were preempted for it."""
+    """The rows of one step, decoding ones first, and the sequences that were preempted for it."""
 
     rows: list[Row]
     preempted: list[Sequence]
@@ -24,10 +24,10 @@ class Plan:
 class Scheduler:
     """Continuous batching with preemption by recomputation.
 
-    A sequence is admitted once there are blocks for all its tokens so far, so that a prompt never stops half way; only
-    growth by decoding preempts. The victim is the least urgent, among equals the latest. A waiting sequence may also
-    replace a strictly less urgent one. No sequence overtakes the head of the queue. Pinned blocks are released before
-    anything running is preempted, and if that lets a waiting sequence run.
+    A sequence is admitted once there are blocks for all its tokens so far, so that only decoding can need preemption.
+    The victim is the least urgent sequence, the latest among equals. A queued sequence may also replace a strictly less
+    urgent one. No sequence overtakes the head of the queue. Pinned blocks are released before a running sequence is
+    preempted, and if that admits a queued one.
     """
 
     blocks: BlockManager
@@ -35,7 +35,7 @@ class Scheduler:
     max_sequences: int
     running: list[Sequence] = field(default_factory=list)
     preemptions: int = 0
-    # Lets go of so many blocks that are only kept for later, but of none under these keys; says of how many.
+    # Unpins this many blocks, except those under these keys; returns how many were freed.
     give_up: Callable[[int, Collection[bytes]], int] = lambda wanted, spared: 0
     _line: WaitingLine[Sequence] = field(default_factory=WaitingLine)
 
@@ -47,12 +47,12 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Return the number of sequences in the queue."""
+        """Return the number of queued sequences."""
         return len(self._line)
 
     @property
     def has_work(self) -> bool:
-        """Return whether anything runs or waits."""
+        """Return whether any sequence is running or queued."""
         return bool(self.running or self._line)
 
     def add(self, sequence: Sequence) -> None:
@@ -61,7 +61,7 @@ class Scheduler:
         self._line.add(sequence)
 
     def adopt(self, sequence: Sequence) -> bool:
-        """Start a forked sequence, which has its table already; `False` if every slot is in use."""
+        """Start a forked sequence, which already has its table. Returns False if every slot is in use."""
         if len(self.running) >= self.max_sequences:
             return False
         sequence.state = State.RUNNING
@@ -77,7 +77,7 @@ class Scheduler:
         sequence.state = State.DONE
 
     def plan(self) -> Plan:
-        """Choose the next step's rows, allocating their blocks. No rows: nothing can run."""
+        """Choose the next step's rows and allocate their blocks. An empty plan: nothing can run."""
         self.running.sort(key=_order)
         preempted: list[Sequence] = []
         rows: dict[int, Row] = {}
@@ -88,30 +88,30 @@ class Scheduler:
         def give(sequence: Sequence, count: int) -> None:
             rows[sequence.handle] = Row.of(sequence, count)
 
-        # A copy: who is admitted runs, and has its chunk already.
+        # A copy: admitted sequences are added to `running`, and have their chunk already.
         share_step(self.max_batch_tokens - len(rows), list(self.running), give, lambda: self._admit(preempted, rows))
         return Plan(list(rows.values()), preempted)
 
     def _make_room(self, sequence: Sequence, preempted: list[Sequence], rows: dict[int, Row]) -> bool:
-        """Extend a running sequence's table by preempting others; `False` if it was preempted itself."""
+        """Extend a running sequence's table by preempting others. Returns False if it was preempted itself."""
         while sequence.state is State.RUNNING:
             if self.blocks.grow(sequence.handle, len(sequence.token_ids)):
                 return True
             if self.give_up(1, ()):
                 continue
             victim = least_urgent(self.running)
-            assert victim is not None  # the sequence itself runs
+            assert victim is not None  # the sequence itself is running
             self._preempt(victim, preempted, rows)
         return False
 
     def _admit(self, preempted: list[Sequence], rows: dict[int, Row]) -> Sequence | None:
-        """Admit the head of the queue, if there is a seat and there are blocks for it."""
+        """Admit and return the head of the queue if there are a slot and blocks for it, else `None`."""
         sequence = self._line.head()
         if sequence is None:
             return None
         while not self._open(sequence):
             victim = least_urgent(self.running)
-            # Whoever was preempted for this step, or is more urgent, is not driven out by a newcomer.
+            # A newly admitted sequence must not preempt others if one was preempted in this step, or is more urgent.
             may_preempt = may_displace(sequence, victim)
             if self._use_kept(sequence, in_part=may_preempt or not self.running):
                 continue
@@ -134,14 +134,14 @@ class Scheduler:
         return True
 
     def _lack(self, sequence: Sequence) -> int:
-        """Return the number of blocks that a waiting sequence lacks."""
+        """Return the number of blocks that a queued sequence lacks."""
         spare = spare_blocks(self.blocks.total, others_run=bool(self.running))
         return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
 
     def _use_kept(self, sequence: Sequence, *, in_part: bool) -> bool:
-        """Release pinned blocks for a waiting sequence; return whether that helped.
+        """Release pinned blocks for a queued sequence; return whether any were.
 
-        Unless `in_part`, none are released if all of them would be too few: it would still wait.
+        Without `in_part`, none are released if all of them would be too few.
         """
         if len(self.running) >= self.max_sequences or not self.blocks.only_pinned():
             return False

@@ -1,4 +1,4 @@
-"""One request and its choices as the engine follows them. A sequence is one choice: one row of a batch."""
+"""The state of a request and its choices in the engine. A sequence is one choice: one row of a batch."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,7 +13,7 @@ from contracts.engine.wire import FinishReason, Submit
 
 
 class State(Enum):
-    """The state of a sequence. `DONE` is final: it holds neither blocks nor a slot."""
+    """The state of a sequence. `DONE` is final: it has neither blocks nor a slot."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -22,19 +22,19 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A submitted request, and what all its choices share. Times are the engine's monotonic nanoseconds."""
+    """A submitted request, with the state that its choices share. Times are the engine's monotonic nanoseconds."""
 
     submit: Submit
     arrival: int  # order of arrival
     arrived_ns: int
-    max_tokens: int  # of each choice, given tokens included; clipped to the context
+    max_tokens: int  # per choice, including tokens of a continued answer; limited by the context
     scheduled_ns: int | None = None
     first_token_ns: int | None = None
-    cached_tokens: int | None = None  # of the first choice's first admission
+    cached_tokens: int | None = None  # at the first choice's first admission
     is_forked: bool = False
     announced_cached: bool = False
-    has_kept: bool = False  # what is to be kept of its prompt has been tried
-    written_tokens: dict[int, int] = field(default_factory=dict)  # newly kept, by for how many seconds
+    has_kept: bool = False  # pinning its marked prefixes was attempted
+    written_tokens: dict[int, int] = field(default_factory=dict)  # newly pinned tokens, by pinning time in seconds
     recompute_tokens: int = 0
     kv_block_ns: float = 0.0
     time: RequestTime = field(default_factory=RequestTime)
@@ -49,26 +49,28 @@ class Request:
 
     @property
     def reasoning(self) -> int | None:
-        """Count the generated tokens that are reasoning; `None` if it is not parsed."""
+        """Return the number of generated reasoning tokens; `None` if reasoning is not parsed."""
         counts = [sequence.parser.reasoning_tokens for sequence in self.sequences if sequence.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
     @property
     def generated(self) -> int:
-        """Count the tokens generated here, over all choices, without a continuation's given tokens."""
+        """Return the number of tokens generated here, over all choices, without those of a continued answer."""
         return sum(sequence.generated for sequence in self.sequences)
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One choice. `token_ids` is prompt, then given, then generated tokens; the first `computed` have their KV."""
+    """One choice. `token_ids` are prompt, continued and generated tokens; of the first `computed` the KV is
+    computed.
+    """
 
     request: Request
     handle: int
     index: int
     token_ids: list[int]
-    prompt: int  # how many of token_ids are the prompt
+    prompt: int  # prompt tokens in `token_ids`
     keys: BlockKeys
     sampling: SamplingState
     text: TextStream
@@ -76,14 +78,16 @@ class Sequence:
     constraint: Constraint | None = None
     state: State = State.WAITING
     computed: int = 0
-    high_water: int = 0  # most tokens ever computed: below it, computing is recomputing
-    cached: int = 0  # of the last admission
+    high_water: int = 0  # most tokens ever computed: up to there, computing is recomputing
+    cached: int = 0  # at the last admission
     finish_reason: FinishReason | None = None
     preemptions: int = 0
 
     @property
     def outputs(self) -> int:
-        """Count output tokens, including a continuation's given ones: limits and penalties count these."""
+        """Return the number of output tokens, including those of a continued answer: limits and penalties
+        count these.
+        """
         return len(self.token_ids) - self.prompt
 
     @property
@@ -98,16 +102,16 @@ class Sequence:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Return the sort key in the queue: priority, then arrival, then choice."""
+        """Return the sort key in the queue: priority, arrival, choice."""
         return (self.request.submit.priority, self.request.arrival, self.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A sequence's part of one step: `count` tokens from `start`. `samples`: its last logits choose a token.
+    """A sequence's part of one step: `count` tokens from `start`, as of the time the step was planned.
 
-    `is_decode`: it computes exactly the token generated last. `recompute` of its tokens had been computed before a
-    preemption. All as of the moment the step was planned.
+    `samples`: its last logits choose a token. `is_decode`: it computes only the token generated last. `recompute`: how
+    many of its tokens had been computed before a preemption.
     """
 
     sequence: Sequence
@@ -119,7 +123,7 @@ class Row:
 
     @classmethod
     def of(cls, sequence: Sequence, count: int) -> "Row":
-        """Return a chunk of a sequence's next `count` tokens."""
+        """Return the row of a sequence's next `count` tokens."""
         start = sequence.computed
         samples = count == sequence.remaining
         again = min(start + count, sequence.high_water) - start

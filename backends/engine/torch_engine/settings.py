@@ -11,17 +11,17 @@ Dtype = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """One model on one device.
+    """Settings of one model on one device.
 
-    `kv_bytes` is for keys and values in all, half of it for the paged pool and half for the decode buffer; `None`
-    takes an eighth of the free memory, at most 2 GiB, on a CPU and 80 % of what the weights leave on a GPU.
-    `kv_blocks` sets the pool's size in blocks instead and the buffer's to the same bytes. `context_tokens` `None` is
-    the model's own. `dtype` `None` is float32 on a CPU and bfloat16 on a GPU. `threads` `None` takes half
-    the cores on a CPU: torch's threads wait for each other, so one that shares its core with another process stops all.
+    `kv_bytes` is the total for keys and values, half of it for the paged pool and half for the decode buffer; `None`
+    takes an eighth of the free memory, at most 2 GiB, on a CPU and 80 % of what the weights leave on a GPU. `kv_blocks`
+    sets the pool's size in blocks instead and the buffer's to the same bytes. `context_tokens` `None` is the model's
+    own. `dtype` `None` is float32 on a CPU and bfloat16 on a GPU. `threads` `None` takes half the cores on a CPU,
+    because torch's threads wait for each other, and one on a busy core delays all.
     """
 
     path: Path
-    model: str = ""  # the name it is asked for by; empty: the directory's
+    model: str = ""  # its name for requests; empty: the directory's
     engine: str = "engine"
     replica: str = ""
     device: str = "cpu"
@@ -35,7 +35,7 @@ class EngineSettings:
     prefix_cache: bool = True
     metering: bool = True
     adapters: tuple[tuple[str, Path], ...] = ()
-    tool_parser: str = "auto"  # these two: see AnswerFormat
+    tool_parser: str = "auto"  # this and the next: see AnswerFormat
     reasoning_tags: str = "auto"
 
     def __post_init__(self) -> None:
@@ -50,5 +50,5 @@ class EngineSettings:
 
     @property
     def name(self) -> str:
-        """Return the model's name."""
+        """Return the model's name for requests."""
         return self.model or self.path.name

@@ -1,4 +1,4 @@
-"""Measures each step, records its content and splits its time over the requests, as records without holes."""
+"""Measures each step, and splits its time over the requests, as step records without gaps."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,13 +17,15 @@ from backends.engine.torch_engine.sequence import Row
 from contracts.recording.records import StepRecord
 
 _TOGETHER: Final = 64
-_REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; drift is answered sooner
+_REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; after drift it is earlier
 _SETTLE_NS: Final = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A step not yet split. The state of its rows' sequences is recorded at once, because sequences continue."""
+    """A measured step whose time is not split yet. Its rows' states are recorded at once, because sequences
+    continue.
+    """
 
     started_ns: int
     busy_ns: int
@@ -34,7 +36,7 @@ class _Measured:
 
 @dataclass(slots=True)
 class _Timer:
-    """One step's clock: CUDA events if the device has them, else the host's."""
+    """Measures one step: by CUDA events if the device has them, else by the host's clock."""
 
     device: torch.device
     now_ns: Callable[[], int]
@@ -49,7 +51,7 @@ class _Timer:
             self._events[0].record()
 
     def end(self) -> int:
-        """Return the busy nanoseconds. The step's tokens are on the host by now, so its events have passed."""
+        """Return the busy nanoseconds. The step's tokens are already on the host, so its CUDA events have completed."""
         if self._events is None:
             return self.now_ns() - self.started_ns
         self._events[1].record()
@@ -65,7 +67,7 @@ def _event() -> torch.cuda.Event:
 class StepMeter:
     """One engine's meter, used by the stepping thread.
 
-    `now_ns` is the engine's monotonic clock, `wall_offset_ns` converts it to Unix time. With `enabled` false nothing is
+    `now_ns` is the engine's monotonic clock, `wall_offset_ns` converts it to Unix time. Unless `enabled`, nothing is
     measured, split or recorded.
     """
 
@@ -89,21 +91,21 @@ class StepMeter:
         self._timer = _Timer(self.device, self.now_ns)
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Record that loading or warming up begins, or with `None` that it ends."""
+        """Record the start of loading or warming up; with `None`, its end."""
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Record whether anything could run from now on."""
+        """Record whether anything could run from `at_ns` on."""
         if self.enabled:
             self._book.queue(at_ns, runnable=runnable)
 
     def begin(self) -> None:
-        """Start the clock of a step."""
+        """Start measuring a step."""
         if self.enabled:
             self._timer.begin()
 
     def end(self, rows: Sequence[Row], facts: QueueFacts) -> None:
-        """Stop the time of a step started with `begin`, and record its content."""
+        """Stop measuring the step, and record its rows and the engine's state."""
         if not self.enabled:
             return
         busy_ns = self._timer.end()
@@ -113,10 +115,9 @@ class StepMeter:
             self.settle()
 
     def settle(self) -> None:
-        """Split and record every step measured so far: due before a request's account is reported.
+        """Split and record all steps measured so far; call it before a request's account is reported.
 
-        Several at once, because code that runs between two forward passes finds none of its data in the CPU caches, and
-        then takes three times as long.
+        Several at once, because this code runs three times as long between two forward passes, with cold CPU caches.
         """
         measured, self._measured = self._measured, []
         for one in measured:
@@ -168,9 +169,9 @@ class StepMeter:
         )
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Return the records since the last call; those of the last tenth of a second may wait for the next.
+        """Return the records since the last call; those of the last tenth of a second may be returned by a later one.
 
-        `idle`: no step is in flight and nothing is runnable.
+        `idle`: no step is in progress and nothing could run.
         """
         now = self.now_ns()
         if idle or (self._measured and now - self._measured[0].started_ns >= _SETTLE_NS):
@@ -180,7 +181,7 @@ class StepMeter:
         return self._book.take()
 
     def close(self) -> None:
-        """Record what was measured, and stop the thread that fits."""
+        """Record what was measured, and stop the fitting thread."""
         self.settle()
         if self.enabled:
             self._book.close()
@@ -188,7 +189,7 @@ class StepMeter:
             self._refits.shutdown(wait=True, cancel_futures=True)
 
     def _improve(self) -> None:
-        """Fit off the loop: a fit takes tens of milliseconds, a step perhaps ten."""
+        """Fit the step model in a thread: a fit takes tens of milliseconds, a step perhaps ten."""
         if self._refit is not None:
             if self._refit.done():
                 self.fitter.adopt(self._refit.result())

@@ -1,1 +1,1 @@
-"""Corpus and training of the built-in model. Not imported in production."""
+"""Creates the corpus of the built-in model and trains it. Not imported in production."""

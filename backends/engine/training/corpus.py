@@ -53,7 +53,7 @@ _CONTINUATIONS: Final = (
 
 
 def documents(root: Path) -> Iterator[dict[str, str]]:
-    """Yield all documents and dialogues of an extracted set of packages."""
+    """Yield all documents and dialogues from the directory of extracted packages."""
     source = random.Random(_SEED)
     for sense in senses_of(root / "usr/share/wordnet"):
         for question, answer in dialogues_of(sense, source):
@@ -80,7 +80,7 @@ def _continuations(page: list[str], source: random.Random) -> Iterator[dict[str,
 
 
 def main(root: Path, target: Path) -> None:
-    """Write the corpus, shuffled by a fixed seed."""
+    """Write the corpus, shuffled with a fixed seed."""
     found = list(documents(root))
     random.Random(_SEED).shuffle(found)
     with target.open("w") as file:

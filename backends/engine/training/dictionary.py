@@ -1,4 +1,4 @@
-"""Questions and answers made from WordNet: the meaning of a word, in sentences."""
+"""Creates questions and answers from WordNet: the meaning of a word, in sentences."""
 
 import random
 import re
@@ -24,7 +24,7 @@ class Sense:
 
 
 def senses_of(wordnet: Path) -> Iterator[Sense]:
-    """Read WordNet's data files. Proper names, and glosses that are not plain words, are left out."""
+    """Yield the senses in WordNet's data files, without proper names and glosses that are not plain words."""
     for name, part in _PARTS.items():
         lines = [line for line in (wordnet / f"data.{name}").read_text().splitlines() if not line.startswith(" ")]
         head_of = {line[:8]: line.split(" ")[4].replace("_", " ") for line in lines}
@@ -41,7 +41,7 @@ def senses_of(wordnet: Path) -> Iterator[Sense]:
 
 
 def dialogues_of(sense: Sense, random_source: random.Random) -> Iterator[tuple[str, str]]:
-    """Ask about one sense in two of several ways, with the answer as a small paragraph."""
+    """Yield questions about a sense in two of several phrasings, each with the answer as a short paragraph."""
     questions = {
         "n": ("What is {a}?", "What does {w} mean?", "Tell me about {a}.", "Define {w}.", "Explain {w} to me."),
         "v": ("What does it mean to {w}?", "What does {w} mean?", "Define {w}.", "When do you {w}?"),
@@ -59,7 +59,7 @@ def dialogues_of(sense: Sense, random_source: random.Random) -> Iterator[tuple[s
 
 
 def with_article(word: str) -> str:
-    """Put the indefinite article before a noun."""
+    """Return a noun with its indefinite article."""
     return f"{'an' if word[0] in _VOWELS else 'a'} {word}"
 
 

@@ -1,4 +1,4 @@
-"""Paragraphs of English from HTML manuals: the content of <p>, cleaned, if it reads like sentences."""
+"""Extracts paragraphs of English from HTML manuals: the text of <p> elements, if it looks like sentences."""
 
 import re
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class _ParagraphReader(HTMLParser):
 
 
 def paragraphs_of(directory: Path) -> Iterator[list[str]]:
-    """Yield the good paragraphs of every HTML page below a directory, file by file in order of name."""
+    """Yield the usable paragraphs of each HTML page below a directory, sorted by file name."""
     for path in sorted(directory.rglob("*.html")):
         reader = _ParagraphReader()
         reader.feed(path.read_text(errors="replace"))
@@ -60,12 +60,12 @@ def paragraphs_of(directory: Path) -> Iterator[list[str]]:
 
 
 def sentences_of(paragraph: str) -> list[str]:
-    """Split a paragraph into sentences."""
+    """Return the sentences of a paragraph."""
     return _SENTENCE_END.split(paragraph)
 
 
 def _clean(raw: str) -> str:
-    """Return a paragraph as plain text, or nothing if it is not prose."""
+    """Return a paragraph as plain text; empty if it is not prose."""
     text = _SPACE.sub(" ", raw.translate(_REPLACED)).strip()
     words = text.split(" ")
     if not _MIN_WORDS <= len(words) <= _MAX_WORDS or text[-1:] not in ".!?" or not text[0].isupper():

@@ -32,7 +32,7 @@ CHAT_TEMPLATE: Final = (
 
 
 def config() -> LlamaConfig:
-    """Return the model's shape: 4.8M parameters, 9.6 MB in bf16."""
+    """Return the model's configuration: 4.8M parameters, 9.6 MB in bf16."""
     shape: dict[str, Any] = dict(
         vocab_size=VOCABULARY,
         hidden_size=256,
@@ -53,7 +53,7 @@ def config() -> LlamaConfig:
 
 
 def train_tokenizer(documents: list[dict[str, str]]) -> Tokenizer:
-    """Learn byte-level byte pairs from the corpus."""
+    """Train a byte-level byte-pair tokenizer on the corpus."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -66,7 +66,7 @@ def train_tokenizer(documents: list[dict[str, str]]) -> Tokenizer:
 
 
 def encode(documents: list[dict[str, str]], tokenizer: Tokenizer) -> list[list[int]]:
-    """Turn documents into token ids; one to three dialogues in a row make one conversation."""
+    """Convert documents to token ids; one to three consecutive dialogues form one conversation."""
     source = random.Random(SEED)
     begin, end, user, assistant = (SPECIAL.index(f"<|{name}|>") for name in ("begin", "end", "user", "assistant"))
     texts = [d["text"] for d in documents if "text" in d]
@@ -86,7 +86,7 @@ def encode(documents: list[dict[str, str]], tokenizer: Tokenizer) -> list[list[i
 
 
 def batches(stream: torch.Tensor, length: int, rows: int, device: str, generator: torch.Generator) -> torch.Tensor:
-    """Draw rows of the packed stream at random places."""
+    """Return rows of `length` + 1 tokens from random positions of the packed stream."""
     starts = torch.randint(0, stream.numel() - length - 1, (rows,), generator=generator)
     return torch.stack([stream[start : start + length + 1] for start in starts.tolist()]).to(device, torch.long)
 
@@ -94,7 +94,9 @@ def batches(stream: torch.Tensor, length: int, rows: int, device: str, generator
 def train(
     stream: torch.Tensor, held_out: torch.Tensor, minutes: float, device: str
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Train for a time. Every fourth step has rows of the whole context, so that no position is ever new to it."""
+    """Train for a number of minutes; return the model and the loss curve. Every fourth step uses rows of the full
+    context length.
+    """
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
     model: Any = LlamaForCausalLM(config())
@@ -162,7 +164,7 @@ def save(model: Any, tokenizer: Tokenizer, curve: list[dict[str, Any]], target: 
 
 
 def main() -> None:
-    """Train and save."""
+    """Train the model and write its directory."""
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus", type=Path)
     parser.add_argument("target", type=Path)

@@ -1,1 +1,3 @@
-"""vLLM as an engine of the engine host: same protocol, records and GPU-time accounting as the other engines."""
+"""Runs vLLM as an engine of the engine host, with the same protocol, records and GPU-time accounting as our
+own engine.
+"""

@@ -1,4 +1,4 @@
-"""LoRA adapters of one model: their names for requests, and whether they fit it."""
+"""The LoRA adapters of one model: loads them into vLLM after checking that they fit."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from backends.engine.vllm_engine.failures import first_line
 from backends.engine.vllm_engine.llm_client import Adapter, LlmClient
 from contracts.errors import ConfigurationError
 
-_MAX_HEADER_BYTES: Final = 100 << 20  # as the safetensors format allows
+_MAX_HEADER_BYTES: Final = 100 << 20  # the limit of the safetensors format
 
 
 class AdapterSet:
@@ -27,7 +27,7 @@ class AdapterSet:
         self._numbers = itertools.count(1)
 
     async def load(self, name: str, path: Path, *, is_in_use: bool) -> None:
-        """Load an adapter. Raises ConfigurationError when it does not fit or the name is in use."""
+        """Load an adapter. Raises ConfigurationError if it does not fit or the name is in use."""
         if not name or is_in_use:
             raise ConfigurationError(f"adapter name {name!r} is empty or in use by a running request")
         if not self._is_enabled:
@@ -39,7 +39,7 @@ class AdapterSet:
         adapter = Adapter(name, next(self._numbers), path.resolve())
         try:
             await self._client.add_adapter(adapter)
-        except Exception as error:  # vLLM's own check, in its own process: whatever it raises arrives as one kind
+        except Exception as error:  # vLLM checks in its own process, from which any exception arrives as one type
             raise ConfigurationError(f"vLLM refuses adapter {name!r} in {path}: {first_line(error)}") from error
         old = self.by_name.get(name)
         self.by_name = {**self.by_name, name: adapter}
@@ -47,7 +47,7 @@ class AdapterSet:
             await self._client.remove_adapter(old)
 
     async def unload(self, name: str, *, is_in_use: bool) -> None:
-        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
+        """Unload an adapter. Raises ConfigurationError if it is not loaded or requests use it."""
         if is_in_use:
             raise ConfigurationError(f"adapter {name!r} is in use by a running request")
         adapter = self.by_name.get(name)
@@ -59,7 +59,7 @@ class AdapterSet:
 
 
 def adapter_rank(path: Path) -> int:
-    """Return the rank that an adapter states. Raises ConfigurationError."""
+    """Return an adapter's rank from its configuration. Raises ConfigurationError."""
     rank = read_json(path / "adapter_config.json").get("r")
     if not isinstance(rank, int) or rank < 1:
         raise ConfigurationError(f"{path} is no LoRA adapter: its adapter_config.json states no rank r")
@@ -67,9 +67,9 @@ def adapter_rank(path: Path) -> int:
 
 
 def check_adapter(path: Path, config: Mapping[str, object], model: str) -> None:
-    """Compare an adapter's matrices with the model's. Raises ConfigurationError, naming the first that does not fit.
+    """Check that an adapter's matrices fit the model. Raises ConfigurationError, naming the first that does not.
 
-    Modules whose size the configuration does not state are left to vLLM's own check.
+    Modules whose size the configuration does not state are checked by vLLM only.
     """
     adapter_rank(path)
     weights = path / "adapter_model.safetensors"
@@ -102,7 +102,7 @@ def check_adapter(path: Path, config: Mapping[str, object], model: str) -> None:
 
 
 def _module_sizes(config: Mapping[str, object], module: str) -> tuple[int, int] | None:
-    """Return a projection's inputs and outputs in models of Llama's shape; `None` if unknown."""
+    """Return a projection's input and output size in models with Llama's layout; `None` if unknown."""
     if config.get("num_experts") or config.get("num_local_experts") or config.get("kv_lora_rank"):
         return None
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
@@ -125,7 +125,7 @@ def _module_sizes(config: Mapping[str, object], module: str) -> tuple[int, int] 
 
 
 def _tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """Read a safetensors file's header. Raises ConfigurationError."""
+    """Return the shapes in a safetensors file's header. Raises ConfigurationError."""
     try:
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))

@@ -1,4 +1,4 @@
-"""Choose the parsers of a model's output: our own by its template, or vLLM's by name."""
+"""Chooses the parsers for a model's output: ours, by its chat template, or vLLM's, by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from contracts.engine.wire import Submit
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """One request's answer format: a parser for each choice, the special tokens that are text, and the output
+    """One request's answer format: the parser of each choice, special tokens to keep as text, and the output
     constraint.
 
-    `constraint` is the one field of vLLM's structured outputs, or nothing. `is_past_reasoning` says whether it applies
-    from the first token on; `None`: vLLM determines it.
+    `constraint` is one field of vLLM's structured outputs, or empty. `is_past_reasoning`: whether it applies from the
+    first token on; `None`: vLLM decides.
     """
 
     parser: Callable[[int], ChoiceParser | None]
@@ -27,21 +27,21 @@ class AnswerForm:
 
 
 class AnswerForms(Protocol):
-    """One model's."""
+    """Creates the answer formats of one model's requests."""
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Return a request's. Raises InvalidRequest."""
+        """Return the answer format of a request. Raises InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateForms:
-    """By the chat template, as for every engine of ours."""
+    """Creates answer formats by the chat template, as for our own engine."""
 
     format: AnswerFormat
     vocabulary: Vocabulary
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Return a request's. Raises InvalidRequest."""
+        """Return the answer format of a request. Raises InvalidRequest."""
         tail = self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS) if self.format.reasoning else ""
 
         def parser(index: int) -> ChoiceParser | None:

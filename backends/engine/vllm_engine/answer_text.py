@@ -1,4 +1,4 @@
-"""One choice of an answer: the text of its tokens, and where it ends."""
+"""Decodes the tokens of one choice to text, and detects its end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from contracts.engine.wire import FinishReason
 
 
 class ChoiceParser(Protocol):
-    """Reports reasoning, text and tool calls apart in one choice."""
+    """Separates reasoning, text and tool calls in one choice's output."""
 
     @property
     def calls(self) -> int:
-        """Count the tool calls so far."""
+        """Return the number of tool calls so far."""
 
     @property
     def reasoning_tokens(self) -> int | None:
@@ -29,21 +29,21 @@ class ChoiceParser(Protocol):
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add new text and tokens, with how many characters each wrote. The last call returns the rest.
+        """Parse further text and tokens, and return the output that is certain; with `is_last`, all of it.
 
-        `is_given`: another replica generated these tokens and counted them.
+        `lengths` are the characters of each token. `is_given`: another replica generated these tokens and counted them.
         """
 
 
 class TagParser:
-    """The parsers that every engine of ours has: they read text."""
+    """Adapts our own parsers, which read text only, to `ChoiceParser`."""
 
     def __init__(self, parser: AnswerParser) -> None:
         self._parser = parser
 
     @property
     def calls(self) -> int:
-        """Count the tool calls so far."""
+        """Return the number of tool calls so far."""
         return self._parser.calls
 
     @property
@@ -60,14 +60,18 @@ class TagParser:
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add text and the tokens that are new, with how many characters each wrote; the last time, return all."""
+        """Parse further text, and return the output that is certain; with `is_last`, all of it. Token ids
+        are ignored.
+        """
         piece = self._parser.push(text, lengths, is_given=is_given)
         return piece.plus(self._parser.finish()) if is_last else piece
 
 
-@dataclass(slots=True)  # not frozen: one is made for every token, and freezing costs half of that
+@dataclass(slots=True)  # not frozen, which would double the time to create one for every token
 class TextStep:
-    """One step's effect on a choice. `taken` counts the tokens of the answer: those after a stop do not count."""
+    """The output of one step for a choice. `taken` is the number of its tokens in the answer; those after a stop do not
+    count.
+    """
 
     taken: int
     content: str
@@ -88,7 +92,7 @@ _REASONS: dict[str, FinishReason] = {
 
 @dataclass(slots=True, eq=False)
 class ChoiceText:
-    """Follows one choice. `outputs` counts its tokens, those that another replica generated among them."""
+    """Decodes one choice. `outputs` is its number of tokens, including those that another replica generated."""
 
     text: TextStream
     parser: ChoiceParser | None
@@ -97,7 +101,7 @@ class ChoiceText:
     reason: FinishReason | None = None
 
     def give(self, token_ids: Sequence[int]) -> None:
-        """Accept tokens that another replica generated and whose text it has returned."""
+        """Accept tokens of a continued answer, whose text another replica has returned."""
         for token_id in token_ids:
             self.outputs += 1
             before = self.text.characters
@@ -106,9 +110,9 @@ class ChoiceText:
                 self.parser.push(piece.text, (token_id,), (self.text.characters - before,), is_given=True)
 
     def push(self, token_ids: Sequence[int], finish_reason: str | None) -> TextStep:
-        """Add the tokens of one step. With finish reason "stop" the last of them is an end token, which is not text."""
+        """Decode the tokens of one step. With finish reason "stop", the last token is an end token without text."""
         said = None if finish_reason is None else _REASONS.get(finish_reason, "stop")
-        if len(token_ids) == 1 and said is None and self.parser is None:  # nearly every step of nearly every answer
+        if len(token_ids) == 1 and said is None and self.parser is None:  # the usual case
             self.outputs += 1
             found = self.text.push(token_ids[0], may_stop=self.outputs >= self.min_tokens)
             if not found.stop:

@@ -1,4 +1,4 @@
-"""Arguments of vLLM: the operator's, as for `vllm serve`, and those that the host sets."""
+"""Builds vLLM's arguments from the operator's, as for `vllm serve`, and those that the host sets."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from contracts.errors import ConfigurationError
 
 # vLLM's kernels exist for these ranks only (vllm/config/lora.py, 0.25.1).
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-# What the host decides, and what to say instead.
+# Arguments that the host sets, with the setting to use instead.
 _OURS: Final = {
     "--model": "give the model in TOLLKEEPER_ENGINE_MODEL",
     "--served-model-name": "the model's name is given in TOLLKEEPER_ENGINE_MODEL, as name=directory",
@@ -24,15 +24,17 @@ _OURS: Final = {
     "--data-parallel-rank": "the host passes requests to its ranks itself",
 }
 _GRAMMARS: Final = "--structured-outputs-config"
-# One library for every grammar, the one that our other engine has too. With vLLM's "auto" the first request chooses for
-# all, and a grammar that only another library can read then ends vLLM's process (0.25.1, measured).
+# The same grammar library as in our own engine. With vLLM's "auto" the first request chooses one for all requests, and
+# a grammar that this one cannot read then ends vLLM's process (0.25.1, measured).
 _OUR_GRAMMARS: Final = json.dumps({"backend": "guidance", "disable_any_whitespace": True})
 _METERED: Final = "steps are metered by a worker class of ours; TOLLKEEPER_ENGINE_METERING=false makes room for another"
 
 
 @dataclass(frozen=True, slots=True)
 class VllmArguments:
-    """Arguments. `words` are for vLLM's own parser. The rest are arguments of `vllm serve` other than the engine's."""
+    """Arguments for vLLM. `words` are for its engine; the rest are options of `vllm serve` that the engine does not
+    have.
+    """
 
     words: tuple[str, ...]
     tool_parser: str = ""
@@ -42,7 +44,7 @@ class VllmArguments:
 def vllm_arguments(settings: EngineHostSettings, order: ModelOrder, path: Path) -> VllmArguments:
     """Combine the arguments of one model: the host's settings, then the operator's arguments, then the call's options.
 
-    Of repeated ones the last counts, as on vLLM's own command line. Raises ConfigurationError.
+    If one is repeated, the last counts, as on vLLM's command line. Raises ConfigurationError.
     """
     given = [*split_words(settings.engine_vllm_arguments), *option_words(order.options)]
     own, given = _split_off(given)
@@ -54,7 +56,7 @@ def vllm_arguments(settings: EngineHostSettings, order: ModelOrder, path: Path) 
     words = ["--model", str(path), "--served-model-name", order.name, "--disable-log-stats"]
     words += _from_settings(settings)
     if "--scheduling-policy" not in names:
-        words += ["--scheduling-policy", "priority"]  # else the priority that a gateway sends means nothing
+        words += ["--scheduling-policy", "priority"]  # else vLLM ignores the gateway's priorities
     if not any(name.startswith(_GRAMMARS) for name in names):
         words += [_GRAMMARS, _OUR_GRAMMARS]
     if order.adapters and "--enable-lora" not in names:
@@ -64,7 +66,7 @@ def vllm_arguments(settings: EngineHostSettings, order: ModelOrder, path: Path) 
 
 
 def split_words(text: str) -> list[str]:
-    """Split as a shell would. Raises ConfigurationError on a quotation without end."""
+    """Split text into words as a shell does. Raises ConfigurationError on an unclosed quotation."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -74,7 +76,7 @@ def split_words(text: str) -> list[str]:
 def option_words(options: Mapping[str, float | int | str | bool | None]) -> list[str]:
     """Return a load call's options as arguments: `max_model_len: 4096` becomes `--max-model-len 4096`.
 
-    True becomes the bare name, False the name after `no-`; `None` leaves the option to vLLM.
+    True becomes the bare name, False the name with `no-`; `None` leaves the option to vLLM.
     """
     words: list[str] = []
     for name, value in options.items():
@@ -89,7 +91,7 @@ def option_words(options: Mapping[str, float | int | str | bool | None]) -> list
 
 
 def _from_settings(settings: EngineHostSettings) -> list[str]:
-    """Return the stated settings as vLLM arguments; vLLM chooses the others."""
+    """Return the settings that are set as vLLM arguments."""
     words: list[str] = []
     if settings.engine_dtype:
         words += ["--dtype", settings.engine_dtype]
@@ -97,7 +99,7 @@ def _from_settings(settings: EngineHostSettings) -> list[str]:
         words += ["--kv-cache-memory-bytes", str(settings.engine_kv_bytes)]
     if settings.engine_context_tokens is not None:
         words += ["--max-model-len", str(settings.engine_context_tokens)]
-    stated = settings.model_fields_set  # the defaults of these two are the torch engine's
+    stated = settings.model_fields_set  # only if set: their defaults are for the torch engine
     if "engine_max_batch_tokens" in stated:
         words += ["--max-num-batched-tokens", str(settings.engine_max_batch_tokens)]
     if "engine_max_sequences" in stated:
@@ -121,11 +123,11 @@ def _for_adapters(order: ModelOrder) -> list[str]:
 
 
 def _split_off(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Remove options of `vllm serve` that the engine does not have."""
+    """Separate options of `vllm serve` from arguments of the engine."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--chat-template")
-    parser.add_argument("--enable-auto-tool-choice", action="store_true")  # said by naming a parser
+    parser.add_argument("--enable-auto-tool-choice", action="store_true")  # implied by naming a parser
     try:
         return parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:

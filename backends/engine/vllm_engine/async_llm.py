@@ -1,7 +1,7 @@
-"""The adapter for vLLM's AsyncLLM: the one file that starts it and calls it.
+"""Wraps vLLM's AsyncLLM; no other file starts or calls it.
 
-A request's outputs go to its sink when vLLM has produced them: the collector that `add_request` returns forwards them.
-A task for each request, as in `generate()`, would wake 256 times for every step.
+A request's outputs are passed to its sink as soon as vLLM has produced them, by the collector from `add_request`. A
+task per request, as in `generate()`, would wake up to 256 times in every step.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _CANCEL_SECONDS: Final = 1.0
 
 
 class _Parser(FlexibleArgumentParser):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    """vLLM's own command line. What it cannot read is an error of ours, not the end of the process."""
+    """vLLM's argument parser, which raises our error for invalid arguments instead of ending the process."""
 
     def error(self, message: str) -> Any:
         raise ConfigurationError(f"vLLM refuses its arguments: {message}; see TOLLKEEPER_ENGINE_VLLM_ARGUMENTS")
@@ -60,7 +60,7 @@ def engine_config(arguments: AsyncEngineArgs) -> Any:
             "engine: name one, such as guidance"
         )
     try:
-        # The context decides the batch sizes that vLLM chooses: these are those of its own server.
+        # vLLM chooses batch sizes by the usage context; this is its own server's.
         return arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
     except (ValueError, TypeError, ImportError, RuntimeError) as error:
         raise _refused(error) from error
@@ -71,17 +71,17 @@ def _refused(error: Exception) -> ConfigurationError:
 
 
 class AsyncLlmClient:
-    """One AsyncLLM. Its loop runs in the calling thread, while `run` or `run_until` does."""
+    """Runs one AsyncLLM. Its event loop runs in the calling thread during `run` and `run_until`."""
 
     def __init__(self, config: Any, gauges: Gauges, *, can_sleep: bool = False) -> None:
         """Start vLLM's processes and load the model. Raises ConfigurationError if it does not start."""
         self._loop = uvloop.new_event_loop()
         self._is_waiting = False
-        self._starting: dict[str, Callable[[], object] | None] = {}  # what follows, of one aborted meanwhile
-        self._internal: dict[str, str] = {}  # vLLM's own name of a request with several choices
+        self._starting: dict[str, Callable[[], object] | None] = {}  # by request; the callback if it was aborted
+        self._internal: dict[str, str] = {}  # vLLM's internal name of a request with several choices
         self._tasks: set[asyncio.Task[Any]] = set()
         self.can_sleep = can_sleep
-        # vLLM cannot read weights again that were made up, or whose modules wait for adapters (0.25.1).
+        # vLLM cannot reload random weights, or weights of a model with adapters (0.25.1).
         self._can_reload = config.load_config.load_format != "dummy" and config.lora_config is None
         self._is_dropped = False
         self._llm = self._loop.run_until_complete(_start(config, gauges))
@@ -99,27 +99,27 @@ class AsyncLlmClient:
         """Return vLLM's tokenizer, for its parsers."""
         return self._llm.get_tokenizer()
 
-    # The loop.
+    # The event loop.
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
-        """Run the loop until there is output to deliver."""
+        """Run the event loop until `has_news` returns True or vLLM has died."""
         while not has_news() and not self.is_dead:
             self._is_waiting = True
             self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run one coroutine to its end; outputs that arrive meanwhile go to their sinks."""
+        """Run a coroutine to its end; outputs that arrive meanwhile go to their sinks."""
         return self._loop.run_until_complete(work)
 
     def wake(self) -> None:
-        """Make `run_until` check again. From any thread."""
+        """Make `run_until` check `has_news` again. From any thread."""
         try:
             self._loop.call_soon_threadsafe(self._stop)
         except RuntimeError:
             _log.debug("vLLM's loop has closed")
 
     def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at a time; return what cancels it."""
+        """Call a function at a time; return a function that cancels this."""
 
         def ring() -> None:
             callback()
@@ -129,21 +129,21 @@ class AsyncLlmClient:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether vLLM's own process has died."""
+        """Return whether vLLM's process has died."""
         return bool(self._llm.errored)
 
     # Requests.
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Start a generation; errors go to the sink as an exception."""
+        """Start a generation. Its outputs, or an exception, are passed to the sink."""
         self._begin(request.name, sink, lambda: self._generate(request))
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
-        """Start an embedding of one input."""
+        """Start embedding one input. Its vector, or an exception, is passed to the sink."""
         self._begin(name, lambda output: sink(_vector(output)), lambda: self._encode(name, prompt))
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
-        """End a request, or one choice of it. Its last output may still arrive.
+        """Abort a request, or one choice of it. Its last output may still arrive.
 
         `then` is called once vLLM has processed the abort: later schedules do not include the request.
         """
@@ -162,7 +162,7 @@ class AsyncLlmClient:
     async def _follow(self, name: str, sink: Sink, add: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         try:
             collector = await add()
-        except Exception as error:  # the seam to vLLM: one request must not end the others
+        except Exception as error:  # one request's failure must not end the others
             if not isinstance(error, ValueError | TollkeeperError):
                 _log.exception("vLLM did not accept a request name=%s", name)
             follows = self._starting.pop(name)
@@ -180,7 +180,7 @@ class AsyncLlmClient:
 
         self._internal[name] = collector.request_id
         collector.put = put
-        if collector.output is not None:  # it came while the request was being sent
+        if collector.output is not None:  # it arrived while the request was being sent
             put(collector.output)
         follows = self._starting.pop(name)
         if follows is not None:
@@ -189,7 +189,7 @@ class AsyncLlmClient:
     async def _abort(self, name: str, then: Callable[[], object]) -> None:
         try:
             await self._llm.abort(name)
-            await self._llm.is_sleeping()  # answered by the process that schedules, after all that was sent before
+            await self._llm.is_sleeping()  # answered by the scheduling process after everything sent before
         finally:
             then()
             self._stop()
@@ -200,7 +200,7 @@ class AsyncLlmClient:
             **request.sampling,
             structured_outputs=constraint,
             output_kind=RequestOutputKind.DELTA,
-            skip_clone=True,  # they are this request's alone
+            skip_clone=True,  # they are not shared with other requests
         )
         return await self._llm.add_request(
             request.name,
@@ -218,7 +218,7 @@ class AsyncLlmClient:
         salt = prompt.cache_salt or None
         if not prompt.images:
             return tokens_input(prompt.token_ids, cache_salt=salt)
-        from PIL import Image as Images  # only where a model sees
+        from PIL import Image as Images  # only needed by models with image input
 
         def decode(data: bytes) -> Any:
             return Images.open(io.BytesIO(data)).convert("RGB")
@@ -236,20 +236,21 @@ class AsyncLlmClient:
     # Adapters and sleep.
 
     async def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter. Raises whatever vLLM does."""
+        """Load an adapter. Raises any exception of vLLM's."""
         if not await self._llm.add_lora(_lora(adapter)):
             raise ValueError("it was not added")
 
     async def remove_adapter(self, adapter: Adapter) -> None:
-        """Drop an adapter."""
+        """Unload an adapter."""
         await self._llm.remove_lora(adapter.number)
 
     async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
+        """Empty the prefix cache."""
         await self._llm.reset_prefix_cache()
 
     async def sleep(self, level: int) -> None:
-        """Release the GPU's memory; at level 2 without keeping the weights, if they can be read again.
+        """Release GPU memory. At level 1 weights move to host memory; at level 2 they are dropped, if they can be
+        reloaded.
 
         Raises ConfigurationError if vLLM was started without sleep mode.
         """
@@ -259,7 +260,7 @@ class AsyncLlmClient:
         await self._llm.sleep(2 if self._is_dropped else 1, mode="wait")
 
     async def wake_up(self) -> None:
-        """Accept the memory again; weights that were dropped are read from disk."""
+        """Restore GPU memory; dropped weights are read from disk."""
         await self._llm.wake_up()
         if self._is_dropped:
             await self._llm.collective_rpc("reload_weights")
@@ -275,10 +276,10 @@ class AsyncLlmClient:
             self._loop.run_until_complete(asyncio.wait(pending, timeout=_CANCEL_SECONDS))
         self._loop.close()
 
-    # Parts.
+    # Helpers.
 
     def _stop(self) -> None:
-        """Stop `run_until`, once: uvloop would end its next run at once for every further call."""
+        """Stop `run_until`, only once: with uvloop, a second call would end its next run at once."""
         if self._is_waiting:
             self._is_waiting = False
             self._loop.stop()
@@ -312,7 +313,7 @@ async def _start(config: Any, gauges: Gauges) -> AsyncLLM:
         config,
         usage_context=UsageContext.OPENAI_API_SERVER,
         stat_loggers=[Statistics],
-        disable_log_stats=True,  # vLLM's own loggers; ours has them made all the same
+        disable_log_stats=True,  # no log lines by vLLM; our gauges still get the statistics
     )
 
 

@@ -1,7 +1,6 @@
-"""Hooks into vLLM's prefix cache: follow its events, and pin marked prompts.
+"""Hooks into vLLM's prefix cache: report its changes, and pin marked prompts.
 
-Neither is needed to serve: if this vLLM or the operator's own arguments do not allow one, it is left out, with a
-warning.
+Serving does not need them: a hook that this vLLM or the operator's arguments do not support is left out with a warning.
 """
 
 import logging
@@ -34,26 +33,26 @@ _EVENT_FIELDS: Final = ("endpoint", "replay_endpoint", "buffer_steps", "enable_k
 
 @dataclass(slots=True)
 class CacheHooks:
-    """The installed hooks. `why` is what prevents following the cache, empty: nothing."""
+    """The installed hooks. `why` is the reason why cache changes cannot be reported; empty if they can."""
 
     place: KvPlace | None
     why: str = ""
     keeps: bool = False
 
     def source(self, order: ModelOrder, replica: str, block_size: int) -> KvSource:
-        """Return the source that follows the cache, once vLLM runs."""
+        """Return the source of cache events, once vLLM runs."""
         if self.place is None:
             return NoKvEvents(self.why)
         return self.place.follow(KvEventLog(order.engine, order.name, replica, block_size, "gpu", time.time_ns))
 
     def close(self) -> None:
-        """Abort: the model did not load."""
+        """Release the hooks if the model did not load."""
         if self.place is not None:
             self.place.close()
 
 
 def add_cache_hooks(config: Any) -> CacheHooks:
-    """Add the hooks for following and pinning to vLLM's configuration."""
+    """Add the supported hooks to vLLM's configuration and return them."""
     why = why_not_followed(config)
     place: KvPlace | None = None
     if not why:
@@ -72,7 +71,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
 
 
 def why_not_followed(config: Any) -> str:
-    """Return why the cache cannot be followed; empty if it can."""
+    """Return why cache changes cannot be reported; empty if they can."""
     common = _why_no_cache(config)
     if common:
         return common
@@ -85,7 +84,7 @@ def why_not_followed(config: Any) -> str:
 
 
 def why_not_kept(config: Any) -> str:
-    """Return what prevents pinning prompts; empty: nothing."""
+    """Return why prompts cannot be pinned; empty if they can."""
     common = _why_no_cache(config)
     if common:
         return common

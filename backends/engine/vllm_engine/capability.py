@@ -1,4 +1,4 @@
-"""Whether this vLLM has what the host uses. Checked once at start."""
+"""Checks at start whether the installed vLLM has the parts that the host uses."""
 
 import logging
 from importlib import metadata
@@ -12,8 +12,9 @@ TESTED: Final = "0.25.1"
 
 
 def check_vllm() -> str:
-    """Return the installed version. Raises ConfigurationError if vLLM lacks what serving needs; another version than
-    the tested one is only warned of.
+    """Return the installed version, with a warning if it is not the tested one.
+
+    Raises ConfigurationError if vLLM lacks a part that serving needs.
     """
     version = metadata.version("vllm")
     missing = missing_parts()
@@ -27,7 +28,7 @@ def check_vllm() -> str:
 
 
 def missing_parts() -> list[str]:
-    """Name what the installed vLLM lacks for serving; empty if nothing is. Imports vLLM, which is slow."""
+    """Return the parts that serving needs and the installed vLLM lacks. Imports vLLM, which is slow."""
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.output_processor import RequestOutputCollector
 

@@ -1,4 +1,4 @@
-"""Embeddings of one model at vLLM: a request's inputs are sent separately and its vectors returned together."""
+"""Embedding requests at vLLM: a request's inputs are sent separately, and its vectors returned together."""
 
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ from contracts.errors import ClientGone
 
 
 class Conclude(Protocol):
-    """Accepts a request that has ended, to report it when its account is known."""
+    """A callback for requests that have ended; it reports them when their account is known."""
 
     def __call__(self, request_id: bytes, tell: Callable[[Account], EngineEvent], *, is_aborted: bool) -> None: ...
 
@@ -40,7 +40,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Embeddings:
-    """`accept` and `abort` may be called by any thread, everything else by the stepping thread."""
+    """Embedding requests in progress. `accept` and `abort` are thread-safe; the rest belongs to the stepping thread."""
 
     client: LlmClient
     hello: ModelHello
@@ -53,7 +53,7 @@ class Embeddings:
 
     @property
     def has_mail(self) -> bool:
-        """Return whether `receive` would do anything."""
+        """Return whether there are new requests or aborts."""
         return bool(self._arrived or self._unwanted)
 
     @property
@@ -62,17 +62,17 @@ class Embeddings:
         return bool(self._jobs or self._arrived or self._unwanted)
 
     def accept(self, embed: Embed) -> None:
-        """Accept a request. Raises InvalidRequest, with the limit it breaks."""
+        """Queue a request. Raises InvalidRequest if it exceeds a limit."""
         check_embed(embed, self.hello)
         self._arrived.append(embed)
 
     def abort(self, request_id: bytes) -> None:
-        """End a request; an unknown one is ignored."""
+        """Abort a request; an unknown id is ignored."""
         if self.hello.kind == "embed":
             self._unwanted.append(request_id)
 
     def receive(self) -> None:
-        """Start what has arrived and end what is not wanted any more."""
+        """Start new requests and end aborted ones."""
         while self._arrived:
             embed = self._arrived.popleft()
             job = _Job(embed, [b""] * len(embed.inputs), len(embed.inputs))
@@ -112,7 +112,7 @@ def _failed(embed: Embed, error: Exception, account: Account) -> Embedded:
 
 
 def _answer(job: _Job, account: Account) -> Embedded:
-    """Join the vectors; a caller who wants fewer dimensions gets the first ones, at length 1 again."""
+    """Return the joined vectors, shortened to the requested dimensions and normalised again."""
     wanted = job.embed.dimensions or job.dimensions
     data = b"".join(job.vectors)
     if wanted < job.dimensions:

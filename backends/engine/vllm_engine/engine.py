@@ -1,4 +1,4 @@
-"""vLLM as an engine: requests in, deltas out, one model. vLLM's event loop runs while `step` does, in the same thread.
+"""The engine for vLLM: serves requests to one model. vLLM's event loop runs during `step`, in the same thread.
 
 `submit` and `abort` may be called from any thread; everything else by the stepping thread.
 """
@@ -33,11 +33,11 @@ from contracts.recording.records import KvRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 
-# How long an account waits for its last steps to be measured. A step that began before the end is measured at its own
-# end: one with 8,192 tokens of prompts takes 0.3 s for an 8B model on an H200, and two of them may be in progress.
-_SETTLE_NS: Final = 2_000_000_000  # while a client waits for the end of its answer
+# How long a request's end is delayed until its last steps are measured. A step with 8,192 prompt tokens takes 0.3 s for
+# an 8B model on an H200, and two of them may be in progress.
+_SETTLE_NS: Final = 2_000_000_000
 _ABORT_SETTLE_NS: Final = 10_000_000_000
-_LOOK_NS: Final = 2_000_000  # how often it looks whether they are
+_LOOK_NS: Final = 2_000_000  # interval of checks for that
 _WARMUP_ID: Final = bytes(15) + b"\1"
 _WARMUP_PROMPT: Final = 16
 _WARMUP_TOKENS: Final = 8
@@ -45,7 +45,7 @@ _WARMUP_TOKENS: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """A request that has ended and whose account is due: `tell` builds its last event."""
+    """A request that has ended, and whose account is not complete yet; `tell` builds its last event."""
 
     request_id: bytes
     tell: Callable[[Account], EngineEvent]
@@ -68,7 +68,7 @@ class Parts:
 
 
 class VllmEngine:
-    """One model. Raises Unavailable out of `step` when vLLM's own process has died: nothing can be served any more."""
+    """One model. `step` raises Unavailable if vLLM's process has died; nothing can be served any more then."""
 
     def __init__(self, parts: Parts) -> None:
         self._client = parts.client
@@ -83,17 +83,17 @@ class VllmEngine:
         self._embeddings = Embeddings(parts.client, parts.hello, parts.metering, self._conclude)
         self._generations: dict[bytes, Generation] = {}
         self._endings: list[Ending] = []
-        self._unconfirmed: set[bytes] = set()  # ended by us; vLLM has not said yet that it schedules them no more
+        self._unconfirmed: set[bytes] = set()  # aborted requests that vLLM may still schedule
         self._is_looking = False
         self._events: list[EngineEvent] = []
         self._is_asleep = False
 
-    # From any thread.
+    # For any thread.
 
     def submit(self, submit: Submit) -> None:
         """Accept a request; errors are reported in its `Finished`."""
         if not self._inbox.reserve(submit.request_id):
-            # The one being served keeps its id: a second `Finished` for it would end the wrong one.
+            # Not answered with `Finished`: that would end the request in progress with the same id.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
             return
         try:
@@ -111,13 +111,13 @@ class VllmEngine:
         self._client.wake()
 
     def embed(self, embed: Embed) -> None:
-        """Accept inputs to embed. Raises InvalidRequest, with the limit they break."""
+        """Accept inputs to embed. Raises InvalidRequest if they exceed a limit."""
         self._embeddings.accept(embed)
         self._client.wake()
 
     @property
     def has_work(self) -> bool:
-        """Return whether `step` would do or report anything."""
+        """Return whether any request or event is pending."""
         return bool(
             self._generations
             or self._endings
@@ -129,15 +129,15 @@ class VllmEngine:
 
     @property
     def can_sleep(self) -> bool:
-        """Return whether vLLM was started with the ability to release its memory."""
+        """Return whether vLLM was started with sleep mode."""
         return self._client.can_sleep
 
-    # From the thread that steps.
+    # For the stepping thread.
 
     def step(self) -> list[EngineEvent]:
-        """Wait until vLLM has something to report, and return it. Raises Unavailable if vLLM has died."""
+        """Wait until vLLM has output, and return it. Raises Unavailable if vLLM has died."""
         self._receive()
-        self._metering.collect()  # before the wait: the GPU computes meanwhile
+        self._metering.collect()  # before waiting, while the GPU computes
         self._settle()
         if not self._events:
             self._client.run_until(self._has_news)
@@ -150,12 +150,12 @@ class VllmEngine:
         return events
 
     def warm_up(self) -> None:
-        """Run a short request through all stages, so that the first real one does not pay for initialisation."""
+        """Run a short request, so that the first real one is not slowed by one-time initialisation."""
         if self._hello.kind == "embed":
             return
         self._metering.lifecycle("warmup")
         sampling = Sampling(max_tokens=_WARMUP_TOKENS, temperature=0.0, ignore_eos=True)
-        for adapter in ("", *list(self._adapters.by_name)[:1]):  # the first request with one would compile its kernels
+        for adapter in ("", *list(self._adapters.by_name)[:1]):  # an adapter's first use compiles its kernels
             ids = [0] * _WARMUP_PROMPT
             self.submit(
                 Submit(request_id=_WARMUP_ID, model=self._hello.id, token_ids=ids, sampling=sampling, adapter=adapter)
@@ -165,19 +165,19 @@ class VllmEngine:
         self._client.run(self._client.reset_prefix_cache())
         self._kv.forget()
         gc.collect()
-        gc.freeze()  # vLLM's objects are there to stay; looking through them stops every stream for 200 ms
+        gc.freeze()  # else each full collection would scan vLLM's permanent objects, stopping all streams for 200 ms
         self._metering.lifecycle(None)
 
     def load_adapter(self, name: str, path: Path) -> None:
-        """Load a LoRA adapter under a name. Raises ConfigurationError when it does not fit or the name is in use."""
+        """Load a LoRA adapter under a name. Raises ConfigurationError if it does not fit or the name is in use."""
         self._client.run(self._adapters.load(name, path, is_in_use=self._is_using(name)))
 
     def unload_adapter(self, name: str) -> None:
-        """Remove an adapter. Raises ConfigurationError while requests use it or if there is none of that name."""
+        """Unload an adapter. Raises ConfigurationError if it is not loaded or requests use it."""
         self._client.run(self._adapters.unload(name, is_in_use=self._is_using(name)))
 
     def hello(self) -> ModelHello:
-        """Describe the model as it is served."""
+        """Return the description of the model."""
         return msgspec.structs.replace(
             self._hello, weights_hash=self._weights_hash(), adapters=list(self._adapters.by_name)
         )
@@ -194,7 +194,7 @@ class VllmEngine:
         return self._kv.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Return the cache's content. Raises Unavailable if vLLM's cache is not followed."""
+        """Return the cache's content. Raises Unavailable if vLLM does not report its cache."""
         return self._kv.cached_blocks()
 
     def stats(self) -> Facts:
@@ -209,10 +209,10 @@ class VllmEngine:
         }
 
     def sleep(self, level: int) -> None:
-        """Release the GPU's memory: at level 1 the weights move to host memory, at 2 they are dropped.
+        """Release GPU memory: at level 1 weights move to host memory, at level 2 they are dropped.
 
-        Weights that vLLM cannot read again (random ones, or of a model with adapters) are kept at level 2 too. No
-        request may be running. Needs vLLM's `--enable-sleep-mode`.
+        Weights that vLLM cannot reload (random ones, or of a model with adapters) are kept at level 2 too. No request
+        may be running. Needs vLLM's `--enable-sleep-mode`.
         """
         self._metering.lifecycle("sleep")
         self._client.run(self._client.sleep(level))
@@ -220,7 +220,7 @@ class VllmEngine:
         self._is_asleep = True
 
     def wake(self) -> None:
-        """Accept the memory again; weights that were dropped are read from disk."""
+        """Restore GPU memory; dropped weights are read from disk."""
         self._client.run(self._client.wake_up())
         self._is_asleep = False
         self._metering.lifecycle(None)
@@ -249,13 +249,13 @@ class VllmEngine:
         return any(now >= ending.until_ns or self._is_settled(ending) for ending in self._endings)
 
     def _is_settled(self, ending: Ending) -> bool:
-        """Return whether all steps of a request that has ended are known, also those scheduled before vLLM heard of
-        it.
+        """Return whether all steps of an ended request are measured, including those scheduled before vLLM received its
+        abort.
         """
         return ending.request_id not in self._unconfirmed and self._metering.is_settled(ending.request_id)
 
     def _receive(self) -> None:
-        """Add the requests of other threads."""
+        """Accept requests from other threads."""
         if not self._inbox.is_empty:
             mail = self._inbox.take(self._generations)
             self._events += mail.refused
@@ -304,7 +304,7 @@ class VllmEngine:
             self._end(generation, generation.choices[0].reason or "stop", is_done=output.finished)
         else:
             for delta in deltas:
-                if delta.stop:  # ours to find: vLLM would go on with this choice
+                if delta.stop:  # we detect stop strings; vLLM would continue this choice
                     self._client.abort(generation.request.name, delta.index)
 
     def _late(self, generation: Generation) -> None:
@@ -312,7 +312,7 @@ class VllmEngine:
         self._end(generation, "error")
 
     def _end(self, generation: Generation, reason: FinishReason, *, is_done: bool = False) -> None:
-        """Decide a generation's end. `is_done`: vLLM knows."""
+        """End a generation. With `is_done`, vLLM has ended it, and needs no abort."""
         if generation.is_over:
             return
         generation.is_over = True
@@ -331,7 +331,7 @@ class VllmEngine:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        """Check again shortly: if nothing else runs, nothing else signals that the last steps were reported."""
+        """Schedule another check of pending accounts: without running requests, nothing else wakes `step`."""
         if self._endings and not self._is_looking:
             self._is_looking = True
             self._client.at(time.monotonic_ns() + _LOOK_NS, self._look_again)
@@ -341,7 +341,7 @@ class VllmEngine:
         self._look_soon()
 
     def _settle(self) -> None:
-        """Report the accounts whose steps are all known, or that have waited long enough."""
+        """Report the accounts that are complete, or whose time limit has passed."""
         if not self._endings:
             return
         now = time.monotonic_ns()

@@ -1,16 +1,16 @@
-"""vLLM's exceptions as our errors. Their texts name fields and limits, never content; they are shortened anyway."""
+"""Converts vLLM's exceptions to our errors. Their texts name fields and limits, never content, and are shortened."""
 
 from typing import Final
 
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
 
-_SHOWN: Final = 300  # characters of vLLM's own words
+_SHOWN: Final = 300  # characters of vLLM's message
 _DEAD: Final = "EngineDeadError"  # vllm/v1/engine/exceptions.py; vLLM is not imported here
 _GRAMMAR_WORDS: Final = ("grammar", "schema", "structured", "regex", "xgrammar", "guidance")
 
 
 def request_failure(error: BaseException, *, has_begun: bool) -> tuple[TollkeeperError, bool]:
-    """Return the error of a request, and whether vLLM had accepted it: a refused one used nothing."""
+    """Return the error of a request, and whether vLLM had started it: a refused request has no usage."""
     if isinstance(error, TollkeeperError):
         return error, has_begun
     if has_begun or type(error).__name__ == _DEAD:
@@ -31,7 +31,7 @@ def engine_died(model: str) -> Unavailable:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the start of an exception's message, on one line; of a validation error, its findings."""
+    """Return the shortened message of an exception on one line; for a validation error, its findings."""
     found = getattr(error, "errors", None)
     text = "; ".join(str(one.get("msg", "")) for one in found()) if callable(found) else str(error)
     return (" ".join(text.split()).replace("Value error, ", "") or type(error).__name__)[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Read vLLM's statistics of each step: queues, memory, cache hits, preemptions, drafts, adapters."""
+"""Collects vLLM's statistics of each step: queues, memory, cache hits, preemptions, drafts, adapters."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ _BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # tokens g
 
 @dataclass(slots=True)
 class Gauges:
-    """Counters since the engine's start and current gauges. `note` is called once for each step."""
+    """Counters since the engine's start, and current gauges. `note` is called after each step."""
 
     kv_blocks: int = 0
     running: int = 0
     waiting: int = 0
-    deferred: int = 0  # waiting for a grammar, an adapter or remote keys and values, not for room
+    deferred: int = 0  # waiting for a grammar, an adapter or remote KV, but not for memory
     kv_usage: float = 0.0
     steps: int = 0
     prompt_tokens: int = 0
@@ -61,16 +61,16 @@ class Gauges:
             self.batches[_bound(iteration.num_generation_tokens)] += 1
 
     def rest(self) -> None:
-        """Record that nothing runs: vLLM reports its queues only with its steps."""
+        """Set the queue gauges to 0 as nothing runs: vLLM reports its queues only with steps."""
         self.running = self.waiting = self.deferred = 0
         self.running_adapters = self.waiting_adapters = {}
 
     def queue_facts(self) -> QueueFacts:
-        """Return a step record's facts about the engine besides its rows."""
+        """Return the state of the queue and KV cache for a step record."""
         return QueueFacts(self.running, self.waiting, round(self.kv_usage * self.kv_blocks), self.kv_blocks)
 
     def facts(self) -> Facts:
-        """Return all as plain data, named for the `stats` call."""
+        """Return all values, by their names in the `stats` call."""
         facts: Facts = {
             "running": self.running,
             "waiting": self.waiting,

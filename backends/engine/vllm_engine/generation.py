@@ -1,4 +1,4 @@
-"""One generation in progress at vLLM: its outputs for the caller, and its account at the end."""
+"""One generation in progress at vLLM: converts its outputs to deltas, and builds its account."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ _HOUR: Final = 3600
 
 
 def _no_deadline() -> None:
-    """Cancel nothing."""
+    """Do nothing: there is no deadline to cancel."""
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """A request and its choices. `is_over`: its end is decided; vLLM may not know yet."""
+    """A request and its choices. `is_over`: it has ended here, though vLLM may still compute it."""
 
     submit: Submit
     request: LlmRequest
@@ -33,13 +33,13 @@ class Generation:
     arrived_ns: int
     error: TollkeeperError | None = None
     is_over: bool = False
-    is_at_vllm: bool = False  # it has been told of it
+    is_at_vllm: bool = False  # whether it was sent to vLLM
     generated: int = 0
-    surplus: int = 0  # tokens that came after an answer's end
+    surplus: int = 0  # tokens generated after an answer's end
     has_ended_choice: bool = False
     cached_tokens: int | None = None
-    image_tokens: int | None = None  # beyond their placeholders
-    kept: Sequence[int] | None = None  # tokens of each prefix that was to be kept; `None`: nothing was said of them
+    image_tokens: int | None = None  # tokens of images beyond their placeholders
+    kept: Sequence[int] | None = None  # tokens of each marked prefix that were pinned; `None`: unknown
     scheduled_ns: int | None = None
     first_token_ns: int | None = None
     drop_deadline: Callable[[], None] = field(default=_no_deadline)
@@ -82,7 +82,7 @@ class Generation:
         return sum(known) if known else None
 
     def finished(self, reason: FinishReason, account: Account) -> Finished:
-        """Return the account: prompt tokens computed or hit, and every token generated here."""
+        """Return the account: prompt tokens, cached ones, and every generated token."""
         error = self.error
         return Finished(
             request_id=self.submit.request_id,
@@ -141,7 +141,7 @@ class Generation:
         return found
 
     def _usage(self, account: Account) -> Usage:
-        """Return the usage. For a request that ended before its first token only the steps show its progress."""
+        """Return the usage. If a request ended before its first token, its progress is known only from steps."""
         prompt = len(self.submit.token_ids)
         if not self.is_at_vllm:
             return Usage(input_text=0, cache_read_text=0, output_text=0)
@@ -156,11 +156,11 @@ class Generation:
         uncached_text = max(0, read - cached)
         written = written_tokens(self.submit, self.kept or (), cached)
         if sum(written.values()) > uncached_text:
-            written = {}  # the step that computed them failed
+            written = {}  # the step that computed the prompt failed
         reasoning = self.reasoning
         return Usage(
             input_text=uncached_text - sum(written.values()),
-            # Cached tokens of images have no leaf of their own, and count as cached text.
+            # Cached image tokens have no separate price, and count as cached text.
             input_image=None if self.image_tokens is None else read + images - cached - uncached_text,
             cache_read_text=cached,
             cache_write_5m=written.get(_FIVE_MINUTES),

@@ -1,4 +1,4 @@
-"""Asks the driver for each GPU's memory and the model's directory for its size: the facts of the memory plan."""
+"""Collects the inputs of the memory plan: each GPU's memory from the driver, the model's size from its files."""
 
 import logging
 import os
@@ -19,11 +19,11 @@ from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
-_ONLINE: Final = "fp8"  # quantized while loading: one byte a parameter, whatever the files hold
+_ONLINE: Final = "fp8"  # quantized while loading: one byte per parameter, whatever the files contain
 
 
 def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config: Any) -> list[GpuRoom]:
-    """Return the GPUs that a model will use. Loads nothing.
+    """Return the GPUs that a model will use, before it is loaded.
 
     Raises ConfigurationError if it cannot fit, Unavailable if no driver answers.
     """
@@ -61,7 +61,7 @@ def visible_room() -> list[GpuRoom]:
 
 
 def needs_of(config: Mapping[str, object], path: Path, vllm_config: Any) -> MemoryNeeds | None:
-    """Estimate a model's need; `None` if its configuration does not state it."""
+    """Return a model's estimated memory; `None` if its configuration does not determine it."""
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     number = dtype_bytes(str(model.dtype))
     kv = kv_bytes_per_token(config, dtype_bytes(str(cache.cache_dtype), number))

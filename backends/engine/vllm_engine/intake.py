@@ -1,4 +1,4 @@
-"""Turns what was submitted into a request of vLLM's, or refuses it."""
+"""Checks submitted requests and converts them for vLLM."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MAX_IMAGES = 64
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Builds one model's requests. `accept` is called by any thread."""
+    """Builds one model's requests. `accept` may be called from any thread."""
 
     limits: ModelLimits
     vocabulary: Vocabulary
@@ -65,7 +65,7 @@ class Intake:
 
 
 def _check_continuation(submit: Submit, *, has_grammar: bool) -> None:
-    """Refuse to go on with an answer whose rest depends on more than its ids: another kind of engine may."""
+    """Raise InvalidRequest if an answer cannot be continued here, since its rest depends on more than its token ids."""
     if not submit.generated_ids:
         return
     sampling = submit.sampling
