@@ -1,6 +1,7 @@
 # Every target sets itself up: on a fresh machine the first call installs into .venv, later calls are at once.
 
 VENV := .venv
+PACKAGES_STAMP := $(VENV)/.packages
 STAMP := $(VENV)/.installed
 # The first of two calls installs what is pinned, with nothing to resolve; the second adds what a platform needs beside
 # it. Python compiles what it imports, a fifth of what there is.
@@ -19,13 +20,15 @@ FOCUS_PYTHON ?= python3.12
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test drills coverage focus openwebui agents langchain check sbom format bench screenshots conformance clean
+.PHONY: help setup install providers vllm compile wheel up demo test drills coverage focus openwebui agents langchain check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
 
 setup: $(STAMP)  ## install everything into .venv; compile the hot modules where there is a C compiler
 	@$(VENV)/bin/python -m tollkeeper.compile
+
+install: $(PACKAGES_STAMP)  ## the packages alone, nothing compiled
 
 providers: $(PROVIDERS_STAMP)  ## install LiteLLM into .venv-providers, for hosted providers
 
@@ -123,9 +126,12 @@ endef
 $(VENV)/bin/python:
 	@$(MAKE_VENV)
 
-$(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
+$(PACKAGES_STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 	@$(PIP_INSTALL) --no-deps -r constraints/base.txt
 	@$(PIP_INSTALL) -c constraints/base.txt -e '.[all,dev]'
+	@touch $(PACKAGES_STAMP)
+
+$(STAMP): $(PACKAGES_STAMP)
 	@$(VENV)/bin/python -m tollkeeper.compile
 	@touch $(STAMP)
 

@@ -156,12 +156,16 @@ class Courier:
         self._start()
 
     async def finish(self, seconds: float) -> None:
-        """Send queued messages and deregister, within `seconds`; then close the connection."""
+        """Send queued messages and deregister, within `seconds`; then close the connection.
+
+        A gateway that Redis refused sends nothing.
+        """
+        is_refused = self.is_foreign or self.is_name_taken
         try:
             async with asyncio.timeout(seconds):
-                if self._pump is not None:
+                if self._pump is not None and not is_refused:
                     await self._pump
-                if self.is_joined and not self.is_name_taken:
+                if self.is_joined and not is_refused:
                     self._expiry_us, self._lease_seconds = 0, 0.0
                     self._sequence += 1
                     await self._connection.run_batch(self._keys, self._payload(self._sequence, []))

@@ -10,8 +10,8 @@ from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.mcp.wire import RpcMessage
 
 _MAX_ENVELOPE_BYTES: Final = 16 * 1024  # around a result
-_MAX_STREAM_BYTES: Final = 1024 * 1024  # of notifications beside a result
-_MAX_MESSAGES: Final = 2000
+MAX_STREAM_BYTES: Final = 1024 * 1024  # of notifications beside a result
+MAX_MESSAGES: Final = 2000  # for one request
 _MAX_ERROR_BYTES: Final = 64 * 1024
 TOO_LARGE: Final = "tool_result_too_large"
 
@@ -71,7 +71,7 @@ class McpReply:
         if status != 200:
             self._limit = _MAX_ERROR_BYTES
         elif self._is_stream:
-            self._limit = self._max_result_bytes + _MAX_STREAM_BYTES
+            self._limit = self._max_result_bytes + MAX_STREAM_BYTES
         if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
             raise UpstreamBroken("the MCP server compressed its reply, which it was asked not to")
         length = headers.get(b"content-length", b"0")
@@ -125,8 +125,8 @@ class McpReply:
 
     def _take(self, event: bytes) -> None:
         self._messages += 1
-        if self._messages > _MAX_MESSAGES:
-            raise UpstreamBroken(f"the MCP server sent more than {_MAX_MESSAGES} messages for one request")
+        if self._messages > MAX_MESSAGES:
+            raise UpstreamBroken(f"the MCP server sent more than {MAX_MESSAGES} messages for one request")
         try:
             event = event if self._scrub is None else self._scrub(event)
             message = _decode(event)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.mcp.reply import MAX_MESSAGES, MAX_STREAM_BYTES
 from backends.tool_host.process import MAX_MESSAGE_BYTES, NotStarted, ProcessEnded, StdioProcess
 from backends.tool_host.programs import Program
 
@@ -22,6 +23,10 @@ _LOOK_SECONDS: Final = 5.0  # between searches for unused processes
 _PROBE_SECONDS: Final = 8.0  # timeout of the probe whether a server speaks the stateless revision
 _AGAIN_SECONDS: Final = 1.0  # minimum time between two starts of a program that failed
 _MAX_NOTIFICATIONS: Final = 256  # buffered per request
+# Limits on one request's notifications that are passed on. A gateway closes the connection at twice as much, and a
+# program that floods would then fail the next request.
+_MAX_PASSED: Final = MAX_MESSAGES // 2
+_MAX_PASSED_BYTES: Final = MAX_STREAM_BYTES // 2
 _DISCOVER: Final = "server/discover"
 _SERVER_ERROR: Final = -32000
 _JSON: Final = b"application/json"
@@ -146,10 +151,14 @@ class ToolHost:
     ) -> None:
         """Send a request to its server and return the answer: as JSON, or as events if there are notifications."""
         said: asyncio.Queue[bytes] = asyncio.Queue(_MAX_NOTIFICATIONS)
+        passed, passed_bytes = 0, 0
 
         def note(notification: bytes) -> None:
-            if not said.full():
-                said.put_nowait(notification)
+            nonlocal passed, passed_bytes
+            if said.full() or passed == _MAX_PASSED or passed_bytes + len(notification) > _MAX_PASSED_BYTES:
+                return
+            passed, passed_bytes = passed + 1, passed_bytes + len(notification)
+            said.put_nowait(notification)
 
         asked = asyncio.ensure_future(self._asked(name, session, process, message, method, note))
         gone = asyncio.ensure_future(_disconnected(receive))

@@ -26,8 +26,11 @@ Make = Callable[..., Any]
 
 ROLLUPS = ("requests_minute", "requests_hour", "requests_day", "latency_day")
 OF_ROLLUPS = ("tenant_cost_day", "model_latency_day")
-# Between the table's own commit and the views that come after it in the alphabet: the longest that the engine sleeps.
-SLOW_VIEW = "CREATE MATERIALIZED VIEW a_slow_view (x UInt8) ENGINE = Null AS SELECT sleep(3) AS x FROM {}"
+# Between the table's own commit and the views that come after it in the alphabet. What is killed meanwhile is killed in
+# time on a busy machine too; three seconds are the longest that the engine sleeps at once.
+SLOW_VIEW = "CREATE MATERIALIZED VIEW a_slow_view (x UInt64) ENGINE = Null AS SELECT {} AS x FROM {}"
+THREE_SECONDS = "sleep(3)"
+A_QUARTER_MINUTE = "sleep(3) + sleep(2.99) + sleep(2.98) + sleep(2.97) + sleep(2.96)"
 ATTEMPTS_TO_KILL = 8
 BETWEEN = "SELECT (SELECT count() FROM requests) > (SELECT sum(requests) FROM requests_minute) AS is_between"
 DAYS = "SELECT sum(requests) AS n FROM requests_day"
@@ -63,7 +66,7 @@ def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_ta
     two.kill()
     migrated_store.start()
     client = migrated_store.client()
-    client.command(SLOW_VIEW.format("requests"))
+    client.command(SLOW_VIEW.format(A_QUARTER_MINUTE, "requests"))
     one.start()
 
     eventually(lambda: client.query(BETWEEN)[0]["is_between"], "rows in the table that are not in its views", 60)
@@ -136,7 +139,7 @@ def test_an_insert_the_store_died_in_is_settled_before_the_migration_and_counts_
         new_store.start()
     else:
         add_later_columns(client)
-        client.command(SLOW_VIEW.format("requests"))
+        client.command(SLOW_VIEW.format(A_QUARTER_MINUTE, "requests"))
         collector.post(batch_of("batch", *[request_record() for _ in range(20)]))
         eventually(lambda: client.query(BETWEEN)[0]["is_between"], "rows in the table that are not in its views", 60)
         new_store.kill()
@@ -178,7 +181,7 @@ def test_an_insert_whose_end_a_collector_elsewhere_missed_counts_once_in_rollups
     migrate_to(new_store, BEFORE_COPIES)
     client = new_store.client()
     add_later_columns(client)
-    client.command(SLOW_VIEW.format("requests"))
+    client.command(SLOW_VIEW.format(THREE_SECONDS, "requests"))
     collector = start_collector(tmp_path / "one", **behind)
     collector.post(batch_of("batch", *[request_record() for _ in range(20)]))
     eventually(lambda: client.query(BETWEEN)[0]["is_between"], "an insert in progress", 60)
@@ -200,7 +203,7 @@ def test_a_rollup_of_a_rollup_is_completed_too_when_the_store_dies_before_it(
 ) -> None:
     migrated_store.start()
     client, writer = migrated_store.client(), migrated_store.client()
-    client.command(SLOW_VIEW.format("requests_day"))
+    client.command(SLOW_VIEW.format(A_QUARTER_MINUTE, "requests_day"))
     for attempt in range(1, ATTEMPTS_TO_KILL + 1):
         rows, token = arrow_batch(REQUESTS, [request_record() for _ in range(10)]), f"batch {attempt}"
         with ThreadPoolExecutor(1) as pool:

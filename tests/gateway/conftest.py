@@ -1,6 +1,7 @@
 """A data plane in this process, over real sockets, from a YAML file; and a client that sends any bytes."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import ssl
@@ -20,6 +21,7 @@ from gateway.process.app import Gateway
 from gateway.process.settings import GatewaySettings
 from gateway.records.journal import unpack_entry
 from gateway.request.clock import Clock
+from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.host_process import MODEL, TOOLS_MODEL, TOOLS_TEMPLATE, HostProcess, tiny_model
 from tests.gateway.model_server import eventually, new_upstream, reset, upstream
 from tests.patient_loop import PatientUvloop
@@ -291,7 +293,24 @@ StartGateway = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
-async def start_gateway(tmp_path: Path) -> AsyncIterator[StartGateway]:
+def after_gateways() -> Iterator[contextlib.ExitStack]:
+    """What is closed once the gateways of a test have stopped: they take leave of what they share."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def own_redis(require_service: Callable[[str, bool, str], None], after_gateways: contextlib.ExitStack) -> RedisServer:
+    """A Redis for the gateways of a test."""
+    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
+    server = RedisServer()
+    after_gateways.callback(server.close)
+    server.start()
+    return server
+
+
+@pytest.fixture
+async def start_gateway(tmp_path: Path, after_gateways: contextlib.ExitStack) -> AsyncIterator[StartGateway]:
     """Start data planes, each with a data directory of its own unless `data` is given."""
     running: list[Running] = []
 

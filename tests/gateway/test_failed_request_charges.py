@@ -5,8 +5,6 @@ import time
 
 import pytest
 
-from tests.backends.counters.redis_server import RedisServer
-
 BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": "0.05"}
 MONEY = {"id": "spend", "tenant": "acme", "level": "tenant", "metric": "usd", "window": "hour", "amount_usd": "0.05"}
 TOKENS = {"id": "tokens", "tenant": "acme", "level": "tenant", "metric": "tokens", "window": "hour", "amount": 50_000}
@@ -49,20 +47,16 @@ def without_pauses(config):
 
 
 @pytest.fixture(params=["memory", "redis"])
-def counted(request, start_gateway, require_service):
+def counted(request, start_gateway):
     """Start a gateway whose counters are in memory, or leased from Redis."""
     if request.param == "memory":
-        yield start_gateway
-        return
-    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    server = RedisServer()
-    server.start()
+        return start_gateway
+    server = request.getfixturevalue("own_redis")
 
     async def start(config, **more):
         return await start_gateway(config, redis_url=server.url, **more)
 
-    yield start
-    server.close()
+    return start
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 400, 404])

@@ -223,6 +223,7 @@ async def test_sighup_reads_again_at_once_and_ends_nothing(tmp_path, kit, free_p
         "TOLLKEEPER_DATA": str(tmp_path / "data"),
         "TOLLKEEPER_GATEWAY_CONFIG": str(tmp_path / "gateway.yaml"),
         "TOLLKEEPER_GATEWAY_PORT": str(port),
+        "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0",
     }
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gateway", env=environment, stderr=asyncio.subprocess.PIPE

@@ -52,7 +52,7 @@ async def failure(child: asyncio.subprocess.Process) -> str:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_the_answer_under_way_finish(process, kit, free_ports, number):
     [port] = free_ports(1)
-    child = await process(gateway_port=port)
+    child = await process(gateway_port=port, drain_notice_seconds=0)
     line = b""
     while b"gateway ready" not in line:
         line = await asyncio.wait_for(child.stderr.readline(), 20)

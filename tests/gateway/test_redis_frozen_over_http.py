@@ -5,8 +5,6 @@ import logging
 
 import pytest
 
-from tests.backends.counters.redis_server import RedisServer
-
 pytestmark = pytest.mark.service
 
 BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": "1"}
@@ -14,16 +12,7 @@ LIMIT = {"id": "each-minute", "tenant": "acme", "level": "tenant", "metric": "re
 
 
 @pytest.fixture
-def redis(require_service):
-    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    server = RedisServer()
-    server.start()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def start(start_gateway, upstream, kit, redis):
+def start(start_gateway, upstream, kit, own_redis):
     """Start a gateway that counts in Redis and has one upstream."""
 
     async def start(*limits):
@@ -31,7 +20,7 @@ def start(start_gateway, upstream, kit, redis):
         config = kit.configuration(
             ("scripted-1", [kit.http_target(upstream.url)]), limits=list(limits), budgets=[BUDGET]
         )
-        return await start_gateway(config, redis_url=redis.url, metrics=True)
+        return await start_gateway(config, redis_url=own_redis.url, metrics=True)
 
     return start
 
@@ -50,19 +39,19 @@ async def until_away(gateway):
         await asyncio.sleep(0.05)
 
 
-async def leased(gateway, redis):
+async def leased(gateway, own_redis):
     """Serve some requests, so that the budget is leased for the next minute, and stop Redis."""
     for _ in range(5):
         assert (await gateway.chat()).status == 200
         await asyncio.sleep(0.1)
     await asyncio.sleep(0.3)
-    redis.hold_up()
+    own_redis.hold_up()
     await until_away(gateway)
 
 
-async def test_requests_are_served_from_the_lease_and_the_gateway_is_ready_and_degraded(start, redis, caplog):
+async def test_requests_are_served_from_the_lease_and_the_gateway_is_ready_and_degraded(start, own_redis, caplog):
     gateway = await start()
-    await leased(gateway, redis)
+    await leased(gateway, own_redis)
     assert [(await gateway.chat()).status for _ in range(20)] == [200] * 20
     status, body = await ready(gateway)
     assert (status, body["status"], body["problems"]) == (200, "ready", [])
@@ -70,13 +59,13 @@ async def test_requests_are_served_from_the_lease_and_the_gateway_is_ready_and_d
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
         "shared counters are unreachable"
     ]
-    redis.go_on()
+    own_redis.go_on()
 
 
 @pytest.mark.drill
-async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is_back(start, redis, caplog):
+async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is_back(start, own_redis, caplog):
     gateway = await start()
-    await leased(gateway, redis)
+    await leased(gateway, own_redis)
     served = 0
     while (answer := await gateway.chat()).status == 200:
         served += 1
@@ -90,7 +79,7 @@ async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is
     assert b"tollkeeper_budget_leases_used_up 1" in metrics
     assert b'tollkeeper_counters_reachable{store="redis"} 0' in metrics
     await asyncio.sleep(1.2)
-    redis.go_on()
+    own_redis.go_on()
     while not (await ready(gateway))[1]["counters"]["reachable"]:
         await asyncio.sleep(0.05)
     assert (await gateway.chat()).status == 200
@@ -109,9 +98,11 @@ async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is
     assert counter.settled == sum(record.cost_pico_usd or 0 for record in records)
 
 
-async def test_a_limit_lets_no_more_through_than_its_amount_and_no_request_waits_while_redis_stands_still(start, redis):
+async def test_a_limit_lets_no_more_through_than_its_amount_and_no_request_waits_while_redis_stands_still(
+    start, own_redis
+):
     gateway = await start(LIMIT | {"amount": 40})
-    await leased(gateway, redis)
+    await leased(gateway, own_redis)
     waits_before = (await ready(gateway))[1]["counters"]["requests_with_round_trip"]
     round_trips = (await ready(gateway))[1]["counters"]["round_trips"]
     found = [(await gateway.chat()).status for _ in range(60)]
@@ -120,4 +111,4 @@ async def test_a_limit_lets_no_more_through_than_its_amount_and_no_request_waits
     counters = (await ready(gateway))[1]["counters"]
     assert counters["round_trips"] == round_trips
     assert counters["requests_with_round_trip"] - waits_before <= 60  # asked for, and answered without waiting
-    redis.go_on()
+    own_redis.go_on()

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.backends.counters.redis_server import RedisServer
-
 pytestmark = pytest.mark.service
 
 LIMIT = {"id": "tokens", "tenant": "acme", "level": "tenant", "metric": "tokens", "window": "minute"}
@@ -11,20 +9,16 @@ BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "month",
 
 
 @pytest.fixture
-def start(start_gateway, upstream, kit, require_service):
+def start(start_gateway, upstream, kit, own_redis):
     """Start a gateway that counts in a Redis of its own and has one upstream."""
-    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    server = RedisServer()
-    server.start()
     targets = [kit.http_target(upstream.url)]
 
     async def start(tokens=1_000_000, budgets=(BUDGET,)):
         limits = [LIMIT | {"amount": tokens}]
         config = kit.configuration(("scripted-1", targets), limits=limits, budgets=list(budgets))
-        return await start_gateway(config, redis_url=server.url)
+        return await start_gateway(config, redis_url=own_redis.url)
 
-    yield start
-    server.close()
+    return start
 
 
 async def test_a_stream_that_comes_all_at_once_is_not_cut_where_there_is_room(start, upstream):

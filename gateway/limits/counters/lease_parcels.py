@@ -82,19 +82,26 @@ class SeekParcel:
         return [self._kind, self._claimant, packed, self._most_places, [split(least) for least in self._least]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Accept what was granted, and set it aside if the request still waits for it."""
+        """Accept what was granted, and set it aside if the request still waits for it.
+
+        Other requests may have taken what was left here while this one was on its way, and it was granted out of that.
+        Then nothing is set aside, or more would count as reserved than was granted, and the request asks again.
+        """
         is_granted, when_us, is_held, lines = result
         for part, line in zip(self._parts, lines, strict=True):
             part.deliver(line)
         if self.found.done():
             return
-        if is_granted:
+        if is_granted and self._is_backed():
             self._aside = [(counter, counter.earmark(asked)) for counter, asked in self._asked]
         alone = [
             line[5] if isinstance(counter, LeasedSliding) else 0
             for (counter, _), line in zip(self._asked, lines, strict=True)
         ]
         self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT))
+
+    def _is_backed(self) -> bool:
+        return all(isinstance(counter, LeasedSliding) or counter.grant.spare >= asked for counter, asked in self._asked)
 
     def undo(self) -> None:
         """Mark what was not taken as not reported."""

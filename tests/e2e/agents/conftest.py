@@ -57,21 +57,27 @@ class Agents:
 
 
 @pytest.fixture(scope="session")
-def agents_folder() -> Path:
-    """Install what package.json names, once for each state of it, beside other temporary files."""
+def agents_folder(pytestconfig: pytest.Config) -> Path:
+    """Install what package.json names, once for each state of it, beside other temporary files: under `make agents` all
+    of it, else without the largest programs, which only its tests run.
+    """
     if shutil.which("npm") is None:
         pytest.skip("npm is missing; it installs the agents")
     wanted = (HERE / "package.json").read_bytes()
-    folder = Path(tempfile.gettempdir()) / f"tollkeeper-agents-{os.getuid()}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    has_all = _is_for_agents(pytestconfig)
+    kind = "agents" if has_all else "sdks"
+    folder = Path(tempfile.gettempdir()) / f"tollkeeper-{kind}-{os.getuid()}-{hashlib.sha256(wanted).hexdigest()[:12]}"
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "installed").exists():
             (folder / "package.json").write_bytes(wanted)
-            _npm(folder, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
+            left_out = [] if has_all else ["--omit=dev"]
+            _npm(folder, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *left_out)
             # They put the program for this machine in place; npm asks a person before it runs such scripts.
             _npm(folder, "node", "node_modules/@anthropic-ai/claude-code/install.cjs")
-            _npm(folder, "node", "node_modules/opencode-ai/postinstall.mjs")
+            if has_all:
+                _npm(folder, "node", "node_modules/opencode-ai/postinstall.mjs")
             (folder / "installed").touch()
     return folder
 
@@ -108,8 +114,12 @@ def agents(agents_folder: Path, installation: Installation, served_model: Script
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only `make agents` runs."""
-    if "agents" in (config.option.markexpr or ""):
+    if _is_for_agents(config):
         return
     left_out = [item for item in items if item.get_closest_marker("agents")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def _is_for_agents(config: pytest.Config) -> bool:
+    return "agents" in (config.option.markexpr or "")

@@ -40,8 +40,12 @@ class ServedMcp:
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def stop(self) -> None:
+    def leave(self) -> None:
+        """Begin to end."""
         self._server.should_exit = True
+
+    def stop(self) -> None:
+        self.leave()
         self._thread.join(10)
         self._socket.close()
 
@@ -78,8 +82,17 @@ def weather_server(seen: list[dict[str, str]] | None = None) -> MCPServer:
     return server
 
 
+@pytest.fixture(scope="session")
+def leaving() -> Iterator[list[ServedMcp]]:
+    """Servers of earlier tests, which end meanwhile: they look a few times a second whether they shall."""
+    servers: list[ServedMcp] = []
+    yield servers
+    for one in servers:
+        one.stop()
+
+
 @pytest.fixture
-def serve_mcp() -> Iterator[Callable[..., ServedMcp]]:
+def serve_mcp(leaving: list[ServedMcp]) -> Iterator[Callable[..., ServedMcp]]:
     """Serve an SDK's server over streamable HTTP: given, or made once its address is known."""
     running: list[ServedMcp] = []
 
@@ -93,7 +106,8 @@ def serve_mcp() -> Iterator[Callable[..., ServedMcp]]:
 
     yield serve
     for one in running:
-        one.stop()
+        one.leave()
+    leaving += running
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-TOOLS = ("count", "variable", "hang", "crash", "flood", "overlong", "noise", "child", "progress", "asks", "cancelled")
+TOOLS = "count variable hang crash flood overlong noise child progress reports asks cancelled".split()
 cancelled: list[Any] = []
 
 
@@ -43,6 +43,13 @@ def call(id: Any, name: str, params: dict[str, Any], calls: int) -> None:
         token = params["_meta"]["progressToken"]
         say({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
         time.sleep(0.2)
+        text(id, "done")
+    elif name == "reports":
+        token = params["_meta"]["progressToken"]
+        for number in range(5000):
+            say({"method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
+            if number % 20 == 0:  # slowly enough to be read
+                time.sleep(0.001)
         text(id, "done")
     elif name == "asks":
         say({"id": "mine", "method": "roots/list"})

@@ -190,6 +190,19 @@ async def test_progress_comes_during_the_call_by_the_callers_token(start):
     assert [text_of(answer.model_dump()) for answer in answers] == ["done"] * 2 and seen == [1, 1]
 
 
+async def test_a_program_that_reports_more_progress_than_a_gateway_takes_answers_all_the_same(start):
+    gateway = await start("raw")
+    seen: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    async with sdk_client(gateway) as client:
+        answer = await client.call_tool("raw__reports", {}, progress_callback=note)
+    assert text_of(answer.model_dump()) == "done"
+    assert 0 < len(seen) <= 1000 and seen == sorted(seen)
+
+
 async def test_what_a_program_asks_of_its_client_is_refused(start):
     gateway = await start("raw")
     assert "no user and no model" in text_of(await call(gateway, "raw__asks"))

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.mcp.conftest import call, with_servers
 
 pytestmark = pytest.mark.service
@@ -13,21 +12,15 @@ BUDGET_PICO_USD = 4_000_000_000
 BUDGET = {"id": "bud", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": "0.004"}
 
 
-async def test_tokens_and_tools_of_four_gateways_stay_within_one_hard_budget(start_gateway, serve_mcp, require_service):
-    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    redis = RedisServer()
-    redis.start()
-    try:
-        server = {"name": "weather", "url": serve_mcp().url, "price_usd": "0.0001"}
-        config = with_servers(server, budgets=[BUDGET])
-        gateways = [await start_gateway(config, redis_url=redis.url, gateway_name=f"g{n}") for n in range(4)]
-        for _ in range(8):
-            asked = [gateway.chat(stream=True) for gateway in gateways]
-            called = [call(gateway, "weather__say", {"text": "x"}) for gateway in gateways for _ in range(2)]
-            await asyncio.gather(*asked, *called)
-        records = [record for gateway in gateways for record in gateway.requests()]
-    finally:
-        redis.close()
+async def test_tokens_and_tools_of_four_gateways_stay_within_one_hard_budget(start_gateway, serve_mcp, own_redis):
+    server = {"name": "weather", "url": serve_mcp().url, "price_usd": "0.0001"}
+    config = with_servers(server, budgets=[BUDGET])
+    gateways = [await start_gateway(config, redis_url=own_redis.url, gateway_name=f"g{n}") for n in range(4)]
+    for _ in range(8):
+        asked = [gateway.chat(stream=True) for gateway in gateways]
+        called = [call(gateway, "weather__say", {"text": "x"}) for gateway in gateways for _ in range(2)]
+        await asyncio.gather(*asked, *called)
+    records = [record for gateway in gateways for record in gateway.requests()]
     charged = [record.charged_pico_usd or 0 for record in records]
     assert sum(charged) <= BUDGET_PICO_USD
     assert sum(charged) > BUDGET_PICO_USD * 9 // 10

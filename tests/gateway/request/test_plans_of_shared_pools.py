@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.request.pair import RULES, Pair, counters
 
 
@@ -57,18 +56,14 @@ async def test_by_predicted_cost_a_plan_spreads_what_comes_at_once_and_counts_it
 
 
 @pytest.fixture
-def start_counted(start_gateway, upstream, kit, require_service):
+def start_counted(start_gateway, upstream, kit, own_redis):
     """Start a gateway that counts in a Redis of its own and has one upstream."""
-    require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    server = RedisServer()
-    server.start()
 
     async def start(**rules):
         config = kit.configuration(("mock", [kit.http_target(upstream.url)]), **(rules or RULES))
-        return await start_gateway(config, redis_url=server.url)
+        return await start_gateway(config, redis_url=own_redis.url)
 
-    yield start
-    server.close()
+    return start
 
 
 @pytest.mark.service
