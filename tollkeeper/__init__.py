@@ -1,1 +1,1 @@
-"""The command line and the supervisor: wiring only."""
+"""The command line, and the supervisor that runs all processes on one machine."""

@@ -1,4 +1,4 @@
-"""`python -m tollkeeper`: the command line, for where its script is not on the path."""
+"""`python -m tollkeeper`: the command line, if the `tollkeeper` script is not on the path."""
 
 from tollkeeper.cli import app
 

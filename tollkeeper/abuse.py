@@ -1,4 +1,4 @@
-"""`tollkeeper abuse`: what gateways have seen of keys that are misused, through the control plane."""
+"""`tollkeeper abuse`: incidents of misused keys that gateways reported, read from the control plane."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

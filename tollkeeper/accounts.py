@@ -1,4 +1,4 @@
-"""`tollkeeper accounts`: people who sign in to the dashboard, through the control plane's HTTP."""
+"""`tollkeeper accounts`: people who sign in to the dashboard, managed via the control plane's API."""
 
 import secrets
 import sys
@@ -20,7 +20,7 @@ _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
 
 
 class PersonRole(StrEnum):
-    """The roles of people. A directory's is a token's alone."""
+    """The roles of people. Role `directory` is for tokens only."""
 
     OWNER = Role.OWNER
     ADMIN = Role.ADMIN
@@ -150,14 +150,14 @@ def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) 
 
 
 def _password(from_input: bool) -> tuple[str, bool]:
-    """Return the password, and whether it was made up here."""
+    """Return the password, and whether it was generated here."""
     if from_input:
         return sys.stdin.readline().rstrip("\n"), False
     return made_up_password(), True
 
 
 def made_up_password() -> str:
-    """Return a new password of 20 letters."""
+    """Return a random password of 20 letters."""
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""`tollkeeper alerts`: rules, channels and silences through the control plane; what was raised and what was sent."""
+"""`tollkeeper alerts`: raised alerts, notifications, silences and test notifications, via the control plane's API."""
 
 import os
 import time

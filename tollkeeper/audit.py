@@ -1,4 +1,4 @@
-"""`tollkeeper audit`: verify the audit log, export it, cut what is old, and print the key that others verify by."""
+"""`tollkeeper audit`: verify the audit log, export it, delete old segments, ship it, and print its public key."""
 
 import os
 import sys
@@ -143,7 +143,7 @@ def cut(
     """Delete old segments (files of the log). A signed stub replaces them, so that the rest still verifies."""
     with _errors():
         files, removed = SecretFiles(data / "secrets"), {}
-        own_keys(files)  # a stub under a key made for it would not verify
+        own_keys(files)  # raises if there is no key: a stub signed with a new key would not verify
         signer = AuditSigner.of(files)
         for directory in chain_directories(audit_root(data)):
             removed[directory.name] = cut_before(directory, _ns(before, 0), signer, time.time_ns())
@@ -202,7 +202,7 @@ def accept(
     """
     with _errors(), _open_database(data) as database:
         files = SecretFiles(data / "secrets")
-        own_keys(files)  # an acceptance under a key made for it would prove nothing
+        own_keys(files)  # raises if there is no key: an acceptance signed with a new key would prove nothing
         place = AuditOptions(sink, s3_endpoint=endpoint).open_sink()
         restorer = Restorer(system_user(), reason)
         made = accept_restore(data, AuditSigner.of(files), database, restorer, place, is_shared=shared_sink)
@@ -219,7 +219,7 @@ def key(data: Data = DEFAULT_DATA) -> None:
     with _errors():
         files = SecretFiles(data / "secrets")
         if chain_directories(audit_root(data)):
-            own_keys(files)  # another key than the chains have would be of no use
+            own_keys(files)  # raises if there is no key: a new key would not match the chains
         typer.echo(AuditSigner.of(files).public.pem, nl=False)
 
 
@@ -241,7 +241,7 @@ def _tell(findings: AuditFindings) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Provide errors as every command does, and of files that cannot be read or written as well."""
+    """Print errors as one line, as every command does, also for files that cannot be read or written."""
     with one_line_errors():
         try:
             yield
@@ -252,7 +252,7 @@ def _errors() -> Iterator[None]:
 
 @contextmanager
 def _open_database(data: Path) -> Iterator[ControlDatabase]:
-    """Open the control database, without making one if there is none: it may be what is gone."""
+    """Open the control database without creating it: a missing one must be reported."""
     with open_control(data, os.environ) as database:
         path = database.url.database if database.url.get_backend_name() == "sqlite" else None
         if path and not Path(path).exists():

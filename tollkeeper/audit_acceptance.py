@@ -1,4 +1,4 @@
-"""Puts on record, signed, that a backup was put back: what it did not have is not missed by verification any more."""
+"""Writes a signed audit entry that a backup was restored, so that verification accepts the entries it did not have."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _MOST_REASON: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Restorer:
-    """Who says that a backup was put back, and why."""
+    """The person who accepts a restore, and their reason."""
 
     actor: str
     reason: str
@@ -46,11 +46,11 @@ def accept_restore(
     is_shared: bool = False,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> AcceptedFacts:
-    """Write what is accepted into the chain that vouches for the database, and into the database's own audit.
+    """Write the acceptance to the control plane's signed chain and to the database's audit table, and return its facts.
 
-    Only what a backup explains is accepted: an end that is not there, in the database or, against the sink, of whole
-    chains. Raises ConfigurationError on anything else, if there is nothing to accept, and while a control plane
-    writes the chain.
+    Only entries missing at an end are accepted, as a restore causes: of the database, or of chains compared with the
+    sink. Raises ConfigurationError for any other difference, if nothing is missing, and while a control plane writes
+    the chain.
     """
     reason = restorer.reason.strip()
     if not 0 < len(reason) <= _MOST_REASON or not reason.isprintable():
@@ -59,12 +59,12 @@ def accept_restore(
     reports = verify_chains(data, keys)
     broken = next((report.fault for report in reports if report.fault is not None), None)
     if broken is not None:
-        raise ConfigurationError(f"{broken.place} does not verify, which no backup explains: {broken.what}")
+        raise ConfigurationError(f"{broken.place} does not verify, and a restore cannot be the cause: {broken.what}")
     database.check_schema()
     vouching = compare_database(database, reports)
     if vouching.rows.fault is not None:
         raise ConfigurationError(
-            f"the control database does not verify, which no backup explains: {vouching.rows.fault.what}"
+            f"the control database does not verify, and a restore cannot be the cause: {vouching.rows.fault.what}"
         )
     last, last_hash = vouching.before
     facts = AcceptedFacts(
@@ -94,13 +94,13 @@ def accept_restore(
 def _ends(
     sink: Sink, keys: AuditKeys, data: Path, reports: list[ChainReport], *, is_shared: bool
 ) -> tuple[EndHere, ...]:
-    """Return the chains of which the sink has more than is here. Raises ConfigurationError on another difference."""
+    """Return the chains of which the sink has later entries. Raises ConfigurationError for any other difference."""
     before, here = accepted_ends(reports), {chain: report.last for chain, report in longest_of(reports).items()}
     looked_at = check_sink(sink, keys, data, reports, before, is_shared=is_shared)
     ends = {found.chain: here.get(found.chain, 0) for found in looked_at if found.fault is not None}
     for found in check_sink(sink, keys, data, reports, before | ends, is_shared=is_shared):
         if found.fault is not None:
             raise ConfigurationError(
-                f"{found.place} differs from what is here, which no backup explains: {found.fault.what}"
+                f"{found.place} differs from this machine's, and a restore cannot be the cause: {found.fault.what}"
             )
     return tuple(EndHere(chain, last) for chain, last in ends.items())

@@ -1,7 +1,7 @@
-"""`tollkeeper backup` and `tollkeeper restore`: both databases as files, and back, each table proven equal.
+"""`tollkeeper backup` and `tollkeeper restore`: copies both databases to files and back, with a checksum per table.
 
-The audit's chains go with them. A restore begins only with the secrets in place that its rows were made with, and ends
-by verifying the audit.
+A backup includes the audit log's chains. A restore requires the secrets that its rows depend on, and ends by verifying
+the audit log.
 """
 
 import os
@@ -45,14 +45,14 @@ _PUT_BACK: Final = (
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A backup's table of contents. Without it, which is written last, a directory is not a backup."""
+    """A backup's manifest. It is written last: a directory without it is not a complete backup."""
 
     form: int
     made_at: str
     control: ArchivedControl
     store: ArchivedStore
     audit: tuple[str, ...] = ()  # chains of the data directory
-    settings: tuple[str, ...] = ()  # names of those that were set where it was made
+    settings: tuple[str, ...] = ()  # names of the settings that were set when it was made
     not_included: tuple[NotIncluded, ...] = ()
 
 
@@ -126,7 +126,7 @@ def restore_command(
 
 
 def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[[str], None]) -> Backup:
-    """Write a backup. What failed half-way is removed; a directory that is there is a backup that is whole."""
+    """Write a backup to a new directory and return its manifest. If it fails, the directory is removed."""
     if to.exists():
         raise ConfigurationError(f"{to} exists already; name a new directory")
     draft = to.with_name(f".{to.name}.part")
@@ -135,7 +135,7 @@ def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[
         draft.parent.mkdir(parents=True, exist_ok=True)
         for directory in (draft, draft / _STORE, draft / _CONTROL):
             directory.mkdir(mode=0o700)
-        chains = tuple(copy_chains(audit, draft / _AUDIT))  # first: they vouch for no more than what follows has
+        chains = tuple(copy_chains(audit, draft / _AUDIT))  # first: sign no later entries
         control = write_control(opened.database, draft / _CONTROL, say)
         store = write_store(opened.store, opened.turns, draft / _STORE, say)
         lacks = not_included(audit.parent, begun_in(draft), chains_of(draft / _AUDIT))
@@ -151,7 +151,7 @@ def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[
 
 
 def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable[[str], None]) -> None:
-    """Bring both databases to where the backup was made, fill them, prove them, and bring them to head."""
+    """Migrate both databases to the backup's schema, fill them, compare checksums, and migrate them to the latest."""
     url = opened.database.url.render_as_string(hide_password=False)
     migrate_database(url, say=say_nothing, revision=found.control.revision)
     migrations = read_migrations()
@@ -172,7 +172,7 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
 
 
 def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
-    """Put the backup's audit chains beside those that are here, and say what is left to do.
+    """Copy the backup's audit chains beside the existing ones, and print the next steps with `say`.
 
     Raises ConfigurationError if they cannot be written.
     """
@@ -182,20 +182,18 @@ def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
     except OSError as error:
         raise ConfigurationError(f"the audit chains cannot be written to {root} ({error.strerror})") from error
     for name in names:
-        say(f"audit chain put back as {root / name}; what is audited from now on begins a chain of its own")
+        say(f"audit chain restored as {root / name}; new entries start another chain")
     if is_used:
-        say(
-            "audit chains that were here may know of what came after the backup: `tollkeeper audit verify` says so, and"
-        )
+        say("existing audit chains may have entries later than the backup: `tollkeeper audit verify` reports them, and")
         say("`tollkeeper audit accept-restore` records the reason")
 
 
 def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
-    """Verify what was restored, and return what is wrong. `is_keyed`: the key that signed it is here."""
+    """Verify the restored audit log and return its faults. `is_keyed`: the key that signed it is present."""
     files = SecretFiles(data / "secrets")
     if files.get(AUDIT_SIGNING_KEY) is None:
         if is_keyed:
-            return []  # nothing was audited where the backup was made
+            return []  # the backup has no audit entries
         return [f"{files.directory / AUDIT_SIGNING_KEY} is missing: restore it, then run `tollkeeper audit verify`"]
     with open_control(data, os.environ) as database:
         findings = check_audit(data, own_keys(files), database)
@@ -203,7 +201,7 @@ def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
 
 
 def read_manifest(backup: Path) -> Backup:
-    """Read a backup's table of contents. Raises ConfigurationError if there is none, or one of a later version."""
+    """Read a backup's manifest. Raises ConfigurationError if there is none, or if a later version wrote it."""
     try:
         found = msgspec.json.decode((backup / _MANIFEST).read_bytes(), type=Backup)
     except (OSError, msgspec.MsgspecError) as error:

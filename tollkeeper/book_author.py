@@ -1,4 +1,4 @@
-"""The author of bookings on the command line: the holder of TOLLKEEPER_ADMIN_TOKEN, else the system's user."""
+"""The author of accounting entries from the command line: the TOLLKEEPER_ADMIN_TOKEN's owner, else the system user."""
 
 import getpass
 import hmac
@@ -21,8 +21,8 @@ _BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 def book_author(
     database: ControlDatabase, secrets: SecretFiles, environment: Mapping[str, str], now: datetime
 ) -> Author:
-    """Return who books. Raise AuthenticationFailed on a token that does not work, PermissionDenied on one whose role is
-    not owner, admin or finance of the whole installation."""
+    """Return the author. Raises AuthenticationFailed for an invalid token, PermissionDenied if its role is not owner,
+    admin or finance of the whole installation."""
     presented = environment.get(TOKEN_VARIABLE, "")
     if not presented:
         return Author(f"{system_user()} (command line)", now)
@@ -41,8 +41,8 @@ def book_author(
 
 
 def system_user() -> str:
-    """Return the name of the user that this process runs as; of a number without a name, "uid NUMBER"."""
+    """Return the name of this process's user; "uid NUMBER" if it has no name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
+    except (KeyError, OSError):  # such as a container's numeric user
         return f"uid {os.getuid()}"

@@ -1,4 +1,4 @@
-"""`tollkeeper books`: corrections of recorded cost, booked beside the requests and never into them."""
+"""`tollkeeper books`: corrections of recorded cost (as separate ledger entries), closed months, and documents."""
 
 import os
 import sys
@@ -285,7 +285,7 @@ def close_command(
         strangers = {} if tenant else strangers_usage(opened.store, opened.database, month, now)
     for name, amount in strangers.items():
         typer.echo(
-            f"not billed: {usd(amount):f} USD of {name}, which is no tenant here; make it one "
+            f"not billed: {usd(amount):f} USD of {name}, which is not a tenant here; create it "
             f"(`tollkeeper tenants create {name}`) and close the month again",
             err=True,
         )
@@ -457,7 +457,8 @@ def _dates(begin: str, end: str, month: str, now: datetime) -> tuple[date, date]
         period = month_period(month, ZoneInfo("UTC"))
         return period.start.date(), period.end.date()
     first = _date(begin, "from") if begin else now.date().replace(day=1)
-    return first, _date(end, "to") if end else now.date() + timedelta(days=2)  # tomorrow is not over everywhere
+    # Two days: in some time zones it is tomorrow already.
+    return first, _date(end, "to") if end else now.date() + timedelta(days=2)
 
 
 def _date(text: str, name: str) -> date:
@@ -496,8 +497,8 @@ def _print_preview(preview: Preview) -> None:
         typer.echo(f"correction: {shown['amount_usd']} USD in {shown['entries']} entries")
     if preview.outside_validity:
         typer.echo(
-            f"{preview.outside_validity} of these requests ran outside of the dates of card {preview.card}; they are "
-            "priced by it all the same"
+            f"{preview.outside_validity} of these requests ran outside the validity of card {preview.card} and "
+            "are priced with it anyway"
         )
 
 

@@ -19,7 +19,7 @@ _EVENTS: Final = ("at", "threshold", "subject", "spent", "amount", "webhook")
 
 
 def print_budget(budget: Mapping[str, Any], allowed: str) -> None:
-    """Print a budget as the control plane shows it; `allowed` says in words what it allows."""
+    """Print a budget as the control plane returned it; `allowed` is its amount and period as text."""
     typer.echo(f"budget {budget['id']} of tenant {budget['tenant_id']}: {allowed}")
     if budget["proposal"]:
         asked = ", ".join(f"{name} {value}" for name, value in budget["proposal"].items())
@@ -27,9 +27,9 @@ def print_budget(budget: Mapping[str, Any], allowed: str) -> None:
     state = budget["state"]
     if state is None:
         bounds = [f"{word} {second_of(budget[at])}" for word, at in (("from", "starts_at"), ("until", "ends_at"))]
-        typer.echo(f"counts nothing now, only {' '.join(bound for bound in bounds if not bound.endswith(' '))}")
+        typer.echo(f"inactive now, valid {' '.join(bound for bound in bounds if not bound.endswith(' '))}")
     else:
-        # The period "total" began with Unix time, which tells nobody anything.
+        # The period "total" starts at the Unix epoch, which is not worth showing.
         has_start = budget["period"] != "total" or budget["starts_at"] is not None
         _print_standing(state, second_of(state["period_start"]) if has_start else "")
     if budget["events"]:
@@ -48,9 +48,9 @@ def _print_standing(state: Mapping[str, Any], since: str) -> None:
         _print_one(subjects[0], _UNITS[state["unit"]], state["amount"], has_end=state["period_end"] is not None)
         return
     typer.echo(f"amounts    in {_UNITS[state['unit']]}, {state['amount']} for each")
-    print_table(_STANDING, subjects, _standing_cell, "nothing is spent by anyone yet")
+    print_table(_STANDING, subjects, _standing_cell, "no spending yet")
     if state["has_more"]:
-        typer.echo("and more, who spent less")
+        typer.echo("and more subjects with less spending")
 
 
 def _print_one(standing: Mapping[str, Any], unit: str, amount: str, *, has_end: bool) -> None:
@@ -59,15 +59,15 @@ def _print_one(standing: Mapping[str, Any], unit: str, amount: str, *, has_end: 
     if Decimal(standing["overdraft"]):
         spent = f"{standing['spent']} of {amount} {unit} ({standing['percent']}%)"
         typer.echo(f"spent      {spent}: a target ignored max_tokens")
-        typer.echo(f"overdraft  {standing['overdraft']} {unit} of it, which the budget could not be charged")
+        typer.echo(f"overdraft  {standing['overdraft']} {unit} of it, beyond the budget")
     else:
         typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
     if standing.get("counted_since"):
-        typer.echo(f"since      {second_of(standing['counted_since'])}, when the budget was made; nothing from before")
-    elif Decimal(standing.get("from_ledger") or 0):
         typer.echo(
-            f"of it      {standing['from_ledger']} {unit} by the ledger: from before it was made, and corrections"
+            f"since      {second_of(standing['counted_since'])}, the budget's creation; without earlier spending"
         )
+    elif Decimal(standing.get("from_ledger") or 0):
+        typer.echo(f"of it      {standing['from_ledger']} {unit} from the ledger: earlier spending, and corrections")
     typer.echo(f"reserved   {standing['reserved']} {unit}, by requests in progress")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:
@@ -97,7 +97,7 @@ def _event_cell(event: Mapping[str, Any], column: str) -> str:
 
 def _delivery(event: Mapping[str, Any]) -> str:
     if event["delivered_at"]:
-        return f"told {second_of(event['delivered_at'])}"
+        return f"delivered {second_of(event['delivered_at'])}"
     if event["last_error"]:
-        return f"{event['attempts']} tries: {event['last_error']}"
+        return f"{event['attempts']} attempts: {event['last_error']}"
     return ""

@@ -1,4 +1,4 @@
-"""`tollkeeper budgets recount`: correct what a budget has spent by the requests in the store."""
+"""`tollkeeper budgets recount`: set a budget's spending to the cost of the stored requests."""
 
 import os
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from tollkeeper.resources.apps import located
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import second_of
 
-_MOST_SUBJECTS: Final = 10_000  # that one recount may name
+_MOST_SUBJECTS: Final = 10_000  # maximum number of subjects in one recount
 _COLUMNS: Final = ("subject", "spent", "after", "difference", "requests", "free")
 
 
@@ -63,7 +63,7 @@ def recount_command(
     if as_json:
         print_json({**done, "requests": [asdict(one) for one in ledger]})
     elif wants:
-        typer.echo(f"budget {budget} recounted; gateways follow within seconds")
+        typer.echo(f"budget {budget} recounted; gateways apply it within seconds")
     elif not _has_change(planned):
         typer.echo("nothing to correct")
     else:
@@ -71,10 +71,10 @@ def recount_command(
 
 
 def _ledger_of(shown: Mapping[str, Any], data: Path, store_url: str) -> list[SubjectLedger]:
-    """Ask the store for the requests under a budget. Raise ConfigurationError if it cannot be recounted."""
+    """Return the stored cost per subject of a budget. Raises ConfigurationError if the budget cannot be recounted."""
     state = shown["state"]
     if state is None:
-        raise ConfigurationError(f"budget {shown['id']} counts nothing now: it has not started or has ended")
+        raise ConfigurationError(f"budget {shown['id']} is inactive: it has not started or has ended")
     if shown["amount_usd"] is None:
         raise ConfigurationError(f"budget {shown['id']} is in GPU milliseconds; only budgets in USD can be recounted")
     scope = Scope(shown["tenant_id"], cast(Level, shown["level"]), shown["subject"], shown["model"] or "")

@@ -1,4 +1,4 @@
-"""`tollkeeper budgets`: the table's commands, the state of one, and its recount from the store."""
+"""`tollkeeper budgets`: the usual commands of a resource, `show` with the budget's state, and `recount`."""
 
 from typing import Annotated, Any, Final
 
@@ -18,7 +18,7 @@ from tollkeeper.resources.words import budget_line
 _BUDGETS: Final = BY_NAME["budgets"]
 app = group_of("budgets", without=("show", "set"))
 
-# It asks the store, which the others do not need.
+# loaded only when called: it imports the store's client
 LAZY: Final = (
     LazyCommand(
         "recount",

@@ -10,15 +10,15 @@ from typing import Final
 from backends.network.tls import own_server_tls
 from backends.processes.process_watch import Answer, Ask, HttpProbe
 
-_OBSERVER: Final = "supervisor"  # what it is called in an engine host's log
-_LONGEST_WAIT_SECONDS: Final = 30.0  # an endless loop on a busy machine waits for a processor as well
+_OBSERVER: Final = "supervisor"  # the name of this client in an engine host's log
+_LONGEST_WAIT_SECONDS: Final = 30.0  # a maximum, because an endless loop on a busy machine waits for a processor too
 _RAN_SHARE: Final = 0.1
 _WAITED_SHARE: Final = 0.5
 
 
 @asynccontextmanager
 async def open_probe(url: str, certificate: str = "") -> AsyncIterator[Ask]:
-    """Yield what asks a process at a URL; without a URL, what presumes that it is well."""
+    """Yield a function that asks the process at a URL whether it responds; without a URL, it always says yes."""
     if url.startswith("unix://"):
         async with _host_probe(url) as probe:
             yield probe
@@ -29,7 +29,7 @@ async def open_probe(url: str, certificate: str = "") -> AsyncIterator[Ask]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether the kernel has stopped a process (SIGSTOP). Only Linux tells."""
+    """Return whether a process is stopped (SIGSTOP); False on systems other than Linux."""
     return _state_of(pid) == "T"
 
 
@@ -42,7 +42,7 @@ def _state_of(pid: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Turns:
-    """What the kernel has given a process's main thread: nanoseconds it ran, and that it waited for a processor."""
+    """Scheduler statistics of a process's main thread: nanoseconds that it ran, and that it waited for a processor."""
 
     at: float
     ran_ns: int
@@ -50,18 +50,18 @@ class _Turns:
 
 
 class ProcessorWait:
-    """Tells a process that is silent because it waits for a processor from one that hangs. Only Linux tells."""
+    """Distinguishes a process that waits for a processor from a hung one. Only on Linux."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answered: _Turns | None = None
 
     def answered(self, pid: int | None) -> None:
-        """Count from now on: the process has answered, or is another one."""
+        """Restart the measurement: the process has answered, or was restarted."""
         self._answered = None if pid is None else self._turns(pid)
 
     def explains(self, pid: int) -> bool:
-        """Return whether the process has mostly waited for a processor since it last answered, 30 s ago at most."""
+        """Return whether the process has mostly waited for a processor since its last answer, at most 30 s ago."""
         before, now = self._answered, self._turns(pid)
         if before is None or now is None:
             return False
@@ -71,7 +71,7 @@ class ProcessorWait:
         silent_ns = silent_seconds * 1e9
         if now.waited_ns - before.waited_ns >= _WAITED_SHARE * silent_ns:
             return True
-        # The kernel adds a wait when it is over.
+        # The kernel counts a wait when it ends.
         return _state_of(pid) == "R" and now.ran_ns - before.ran_ns < _RAN_SHARE * silent_ns
 
     def _turns(self, pid: int) -> _Turns | None:
@@ -88,7 +88,7 @@ async def _presumed_up() -> Answer:
 
 @asynccontextmanager
 async def _host_probe(url: str) -> AsyncIterator[Ask]:
-    # Here: the engine wire is loaded only where a host is watched.
+    # Imported here: the engine protocol is needed only to watch an engine host.
     from backends.llm.host.engine_address import EngineAddress
     from backends.llm.host.engine_host import EngineHost, Taking
 

@@ -1,4 +1,4 @@
-"""One supervised process: started on a leash, its output passed on line by line, restarted with backoff, ended."""
+"""One supervised process: started so that it ends with its parent, restarted with backoff, with its output relayed."""
 
 import asyncio
 import os
@@ -19,23 +19,23 @@ _LEASH = Path(__file__).with_name("leash.py")
 _CHUNK = 65_536
 _REMEMBERED_LINES = 20
 _WATCH_SECONDS = 1.0
-_WATCH_UP_SECONDS = 5.0  # a process that answers: it is restarted after two minutes of silence, so looks may be rare
-UNUSABLE = 2  # the exit status of a process that cannot start as it is configured
+_WATCH_UP_SECONDS = 5.0  # between probes of a process that answers; a hung one has two minutes
+UNUSABLE = 2  # exit status of a process with an invalid configuration
 
 PrintLine = Callable[[str, str], None]  # process, line
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A process to run. `ready_url` answers 200 once it can serve; empty: ready as soon as it runs.
+    """A process to run. It is ready when `ready_url` answers 200; if that is empty, as soon as it runs.
 
-    `certificate` is the PEM file that it answers with where that URL is https. At a stop, one that `drains` first
-    finishes its requests (SIGUSR1) and closes its port, and one that `ends_first` ends before all others, which take
-    its last records.
+    `certificate`: PEM file of its certificate, if the URL is https. On shutdown, a process that `drains` first
+    finishes its requests (SIGUSR1) and closes its port; one that `ends_first` is stopped before the others, which
+    receive its last records.
 
-    `alive_url`, http:// or the unix:// socket of an engine or provider host, is asked every five seconds while it
-    answers, else every second: any answer shows that it is not hung. One that is hung for `hung_restart_seconds` is
-    killed and runs again; 0: never.
+    `alive_url` (http://, or the unix:// socket of an engine or provider host) is probed every five seconds while it
+    answers, else every second; any answer shows that the process is not hung. A process that is hung for
+    `hung_restart_seconds` is killed and restarted; 0: never.
     """
 
     name: str
@@ -51,23 +51,21 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before a restart, in seconds: doubling, and starting over after a healthy stretch."""
+    """The delay before a restart in seconds: doubles with each failure, and resets after a long healthy run."""
 
     first_seconds: float = 0.2
     longest_seconds: float = 10.0
     healthy_seconds: float = 30.0
 
     def after(self, previous_seconds: float, uptime_seconds: float) -> float:
-        """Return the wait after a run of this length, which followed a wait of `previous_seconds` (0: the first
-        run).
-        """
+        """Return the delay in seconds after a run of `uptime_seconds`; `previous_seconds`: last delay (0: none)."""
         if previous_seconds == 0 or uptime_seconds >= self.healthy_seconds:
             return self.first_seconds
         return min(previous_seconds * 2, self.longest_seconds)
 
 
 class Child:
-    """Runs one process, again and again, until `stop`. Its pid lies in `<run>/NAME.pid` while it lives."""
+    """Runs one process and restarts it until `stop`. Its pid is in `<run>/NAME.pid` while it runs."""
 
     def __init__(self, spec: ChildSpec, run_directory: Path, print_line: PrintLine, backoff: Backoff) -> None:
         self.spec = spec
@@ -82,17 +80,17 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The running process's id; `None` between two runs."""
+        """Return the process's id; `None` between two runs."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @property
     def last_line(self) -> str:
-        """The last thing it said, for a message about why it ended."""
+        """Return its last line of output, to explain why it ended."""
         return self._last_lines[-1] if self._last_lines else "it printed nothing"
 
     async def run_once(self) -> int:
-        """Run to the end and return the exit status; negative for a signal, as `subprocess` has it."""
-        # A pipe of our own: asyncio's would hide the end of the process for as long as a grandchild holds it open.
+        """Run the process until it ends and return the exit status; negative for a signal, as in `subprocess`."""
+        # An own pipe: asyncio's would hide the process's end while a grandchild keeps it open.
         reading_end, writing_end = os.pipe()
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -102,14 +100,14 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing_end,
                 stderr=writing_end,
-                # A session of its own: Ctrl-C reaches the supervisor alone, which ends its children in order.
+                # A separate session: Ctrl-C reaches only the supervisor, which stops its children in order.
                 start_new_session=True,
             )
         finally:
             os.close(writing_end)
         output = asyncio.create_task(self._pass_output_on(reading_end))
         self._write_pid(process.pid)
-        if self._stopping.is_set():  # while it was being started
+        if self._stopping.is_set():  # stopped while it was being started
             process.kill()
         try:
             return await process.wait()
@@ -119,16 +117,16 @@ class Child:
             self._pid_file.unlink(missing_ok=True)
 
     def _write_pid(self, pid: int) -> None:
-        """Let the file be there whole or not at all: who looks reads a number."""
+        """Write the pid file atomically, so that readers always find a number."""
         fresh = self._pid_file.with_suffix(".pid.new")
         fresh.write_text(f"{pid}\n")
         fresh.replace(self._pid_file)
 
     async def keep_running(self) -> None:
-        """Run, and run again after every end, until `stop`.
+        """Run the process, and restart it whenever it ends, until `stop`.
 
-        Raises ConfigurationError with the process's own last line where it says, before it was ever ready,
-        that it cannot run as configured: another try would say the same.
+        Raises ConfigurationError with the process's last line if it exits with the status for an invalid
+        configuration before it was ever ready: a restart would fail in the same way.
         """
         watching = asyncio.create_task(self._watch(), name=f"{self.spec.name} watched")
         try:
@@ -155,7 +153,7 @@ class Child:
                 continue
 
     async def _watch(self) -> None:
-        """Report when the process is hung and when it answers again, and kill it if it stays so for too long."""
+        """Print when the process hangs and when it answers again; kill it if it hangs for too long."""
         processor_wait = ProcessorWait()
         async with open_probe(self.spec.alive_url, self.spec.certificate) as probe:
 
@@ -169,7 +167,7 @@ class Child:
                 if state != "hung":
                     processor_wait.answered(asked)
                 elif watched.state == "up" and processor_wait.explains(asked):
-                    return "unknown", ""  # no verdict before it has had its turn
+                    return "unknown", ""  # no verdict before it has had processor time
                 return state, detail
 
             watched, pid = WatchedProcess(self.spec.name, ask, self._tell), self.pid
@@ -194,12 +192,12 @@ class Child:
             self._print_line(self.spec.name, "answers again")
 
     def drain(self) -> None:
-        """Report the process to take no new requests and to finish those in progress."""
+        """Signal the process to refuse new requests and finish those in progress."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGUSR1)
 
     async def stop(self, grace_seconds: float) -> None:
-        """End the process: ask with SIGTERM, wait, then SIGKILL it and whatever it left in its session."""
+        """Stop the process: SIGTERM, wait `grace_seconds`, then SIGKILL for all processes left in its session."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -221,7 +219,7 @@ class Child:
         rest = b""
         while chunk := await reader.read(_CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > _CHUNK:  # a line without end must not grow for ever
+            if len(rest) > _CHUNK:  # limits the length of a line
                 lines, rest = [*lines, rest], b""
             for line in lines:
                 self._say(line)
@@ -236,15 +234,15 @@ class Child:
 
 
 def _end_session(leader: int) -> None:
-    # What a process leaves behind when it is killed would hold its ports and files.
+    # Processes that it leaves behind would hold its ports and files.
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # nobody is left, as it should be
+        pass  # no process is left, as expected
 
 
 def describe_status(status: int) -> str:
-    """Describe in words how a process ended."""
+    """Return how a process ended, as text: "status 1" or "SIGKILL"."""
     if status >= 0:
         return f"status {status}"
     try:

@@ -1,4 +1,4 @@
-"""The command line. Commands read their options, call what does the work, and print; nothing is decided here."""
+"""The command line. Commands parse options, call the code that does the work, and print; they contain no logic."""
 
 from importlib.metadata import version as installed_version
 
@@ -14,7 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"max_content_width": MAX_WIDTH},
-    pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
+    pretty_exceptions_enable=False,  # tracebacks with local variables would show keys
 )
 add_lazily(app, COMMANDS)
 

@@ -1,7 +1,7 @@
-"""The commands by name: where each is and what it is for. A command's module is loaded when it is asked for.
+"""The table of commands: name, module and help. A command's module is imported when the command is called.
 
-Together they load most of the system, which takes seconds; `tollkeeper --help` and every single command are to take a
-moment. A new command is a row here.
+All modules together take seconds to import; `tollkeeper --help` and a single command must start fast. A new command is
+a row here.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class LazyCommand:
     help: str
     is_hidden: bool = False  # an older name
     epilog: str | None = None
-    is_usage_one: bool = False  # status 1 for a wrong option, as 2 has a meaning of its own
+    is_usage_one: bool = False  # exits with 1 for a wrong option, because 2 has another meaning
 
     def load(self) -> Any:
         """Import the module and return the command."""
@@ -42,7 +42,7 @@ class LazyCommand:
 
 
 def _path_of(ctx: Any) -> list[str]:
-    """Return the names of the commands down to a context, without the program's."""
+    """Return the names of a context's command and its groups, without the program's."""
     names = []
     while ctx is not None and ctx.parent is not None:
         names.append(str(ctx.info_name))
@@ -51,7 +51,7 @@ def _path_of(ctx: Any) -> list[str]:
 
 
 class UsageIsOne(TyperCommand):
-    """A command that exits with status 1 for a wrong option."""
+    """A Typer command that exits with status 1 for a wrong option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Parse the arguments. Raises the usage error with status 1."""
@@ -64,7 +64,7 @@ class UsageIsOne(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are loaded when one is asked for: to run, for its help, or to complete its words."""
+    """A command group that imports a command only to run it, show its help or complete its options."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the loaded command and the remaining arguments."""
@@ -79,7 +79,7 @@ class LazyGroup(TyperGroup):
 
 
 def _resource_commands() -> Iterable[LazyCommand]:
-    """Yield the groups of resources: those with commands of their own from their modules, older names hidden."""
+    """Yield the command groups of resources, from their own modules if they have more commands; older names hidden."""
     for resource in RESOURCES:
         module, attribute = resource.module or "tollkeeper.resources.apps", "app"
         if not resource.module:
@@ -250,7 +250,7 @@ COMMANDS: Final = (
 
 
 def add_lazily(app: typer.Typer, commands: Iterable[LazyCommand]) -> None:
-    """Add commands to an application by their names and help alone. Its class must be LazyGroup."""
+    """Add commands to an application without importing them. Its class must be LazyGroup."""
     for command in commands:
         brief = first_sentence(command.help)
         app.command(command.name, help=command.help, short_help=brief, hidden=command.is_hidden)(_stand_in(command))

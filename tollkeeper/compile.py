@@ -1,6 +1,6 @@
 """Compiles the hot modules to C and to machine code: `python -m tollkeeper.compile` (make compile).
 
-The sources stay what runs wherever this was not done, cannot be done, or was done before they changed.
+If this was not done, is not possible, or the sources have changed since, the Python sources run instead.
 """
 
 import contextlib
@@ -20,21 +20,19 @@ from typing import Any, Final
 from backends.processes.compiled import FOLDER, LIST, ROOT, digest_of, find_compiled
 
 _GROUP: Final = "tollkeeper"
-_SHARED: Final = "__mypyc"  # how the name of what the modules share ends
+_SHARED: Final = "__mypyc"  # suffix of the name of the shared library of a group
 _PACKAGES: Final = ("contracts", "algorithms", "backends", "gateway", "analytics")
-# What is found out so about pointers and pure functions takes a fifth of the time and changes hardly a byte.
+# These analyses take a fifth of the compile time and hardly change the result.
 _LESS_ANALYSIS: Final = ("-fno-tree-pta", "-fno-ipa-pure-const", "-fno-ipa-reference")
-# -O2 puts what seldom happens aside: a request then runs through a tenth less of code, which counts where caches are
-# cold.
+# -O2 moves unlikely code out of line: a request then runs through a tenth less code, which matters with cold caches.
 _FLAGS: Final = tuple("-O2 -fno-plt -fPIC -pthread -w -DNDEBUG -fvisibility=hidden -fno-semantic-interposition".split())
 
-# Libraries that no hot module takes anything from, though what these import does: reading them takes twice as long as
-# all the rest, and the C is the same. Types are checked strictly, and with them, by `make check`.
+# Libraries that only indirect imports use: reading their types would take twice as long as all the rest, and the C is
+# the same. `make check` checks types strictly, with these libraries.
 UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore jinja2 click opentelemetry google jwt
     anyio yaml h11 attr alembic fastapi starlette pydantic redis""".split()
 
-# What a request passes through, and what plans replay. Not among them: structs that are read from bytes, and classes
-# with two bases.
+# The request path and the simulator. Excluded: msgspec structs, and classes with two bases, which mypyc cannot compile.
 HOT: Final = tuple(
     """
     algorithms/batching
@@ -178,7 +176,7 @@ HOT: Final = tuple(
 
 
 class CannotCompile(Exception):
-    """What is missing here, in one line."""
+    """Compilation is not possible; the text says in one line what is missing."""
 
 
 def compile_modules(modules: Sequence[str] = HOT, folder: Path = FOLDER) -> None:
@@ -208,7 +206,7 @@ def _compiler() -> str:
 
 
 def _to_c(modules: Sequence[str], made: Path) -> Any:
-    """Let mypyc write C. Types are checked on the way."""
+    """Translate the modules to C with mypyc, which also checks their types. Raises CannotCompile."""
     try:
         from mypyc.build import mypycify
     except ImportError as error:
@@ -240,7 +238,7 @@ def _settings() -> str:
 
 
 def _sources_of(made: Path, modules: Sequence[str]) -> list[str]:
-    """Return the sources that the machine code depends on: the modules, and all of ours that they import."""
+    """Return the source files that the machine code depends on: the modules, and project modules they import."""
     found = {f"{module}.py" for module in modules}
     for kept in (made / "cache").rglob("*.meta.*"):
         parts = kept.relative_to(made / "cache").parts[1:]  # below the Python version
@@ -276,7 +274,7 @@ def _to_machine_code(compiler: str, extensions: Any, made: Path, built: Path) ->
 
 
 def _takes(compiler: str, flag: str, made: Path) -> bool:
-    """Return whether a C compiler knows a flag: these are GCC's."""
+    """Return whether the C compiler supports a flag of GCC."""
     empty = made / "empty.c"
     empty.write_text("")
     command = (compiler, "-Werror", flag, "-c", str(empty), "-o", str(made / "empty.o"))
@@ -291,7 +289,7 @@ def _run(*command: str) -> None:
 
 
 def _put(built: Path, folder: Path) -> None:
-    """Put what was built in the folder's place. Processes that have the old files open keep them."""
+    """Replace the folder by the built files. Running processes keep the old files open."""
     fresh, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     for left in (fresh, old):
         shutil.rmtree(left, ignore_errors=True)
@@ -303,12 +301,12 @@ def _put(built: Path, folder: Path) -> None:
 
 
 def has_modules(files: Collection[str], modules: Sequence[str]) -> bool:
-    """Return whether compiled files are of these modules and no others; what they share has a name of its own."""
+    """Return whether the compiled files are those of exactly these modules, besides the shared library."""
     return {name for name in files if not name.endswith(_SHARED)} == {module.replace("/", ".") for module in modules}
 
 
 def main() -> int:
-    """Compile what is hot, unless that is done; say in one line what came of it. Gives 0 also where it cannot be."""
+    """Compile the hot modules unless they are up to date; print the result. Returns 0 even if that fails."""
     found = find_compiled(environment={})
     if found.state != "compiled" or not has_modules(found.files, HOT):
         print("compiling the gateway's hot modules, less than a minute on two cores", flush=True)
@@ -317,7 +315,7 @@ def main() -> int:
         except CannotCompile as error:
             print(f"the gateway's hot modules run interpreted: {error}")
             return 0
-        except Exception as error:  # a full disk, a fault of the compiler's: all runs without what it would have made
+        except Exception as error:  # such as a full disk or a compiler error: everything also runs interpreted
             print(f"the gateway's hot modules run interpreted: {type(error).__name__}: {error}")
             return 0
         found = find_compiled(environment={})

@@ -1,4 +1,4 @@
-"""The command line's side of the control plane's HTTP. Every failure is one sentence that says what to do."""
+"""The command line's HTTP client for the control plane. Every error is one sentence with a remedy."""
 
 import os
 import sys
@@ -14,12 +14,12 @@ from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
 from tollkeeper.ports import Ports
 
-TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # of those who have a token of their own, which has its own role
+TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # environment variable for a personal token, with its own role
 _TIMEOUT_SECONDS: Final = 10.0
 
 
 class ControlPlaneRefused(TollkeeperError):
-    """The control plane understood and said no; `reason` is its own message, `param` the field at fault."""
+    """The control plane refused a valid request; `reason` is its message, `param` the field at fault."""
 
     code = "control_plane_refused"
 
@@ -29,7 +29,7 @@ class ControlPlaneRefused(TollkeeperError):
 
 
 class ControlClient(ControlPlaneVerbs):
-    """Calls the control plane as the administrator of this installation. Raises ConfigurationError on no URL."""
+    """Calls the control plane with this installation's admin token. Raises ConfigurationError if the URL is invalid."""
 
     def __init__(self, url: str, admin_token: str, transport: httpx.BaseTransport | None = None) -> None:
         _require_url(url)
@@ -45,11 +45,11 @@ class ControlClient(ControlPlaneVerbs):
 
     @classmethod
     def of_installation(cls, data: Path, control_url: str) -> "ControlClient":
-        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the port that the
-        environment names.
+        """Return a client of the control plane at the given URL, else at the one that `tollkeeper up` saved, else at
+        the port in the environment.
 
-        The token is the caller's own where TOLLKEEPER_ADMIN_TOKEN holds one, else the installation's. Raises
-        ConfigurationError where there is neither.
+        The token is TOLLKEEPER_ADMIN_TOKEN if set, else the installation's. Raises ConfigurationError if there is
+        neither.
         """
         installation = Installation(data)
         token = os.environ.get(TOKEN_VARIABLE) or SecretFiles(installation.secrets).get("admin_token")
@@ -62,7 +62,7 @@ class ControlClient(ControlPlaneVerbs):
         return cls(url, token)
 
     def post(self, path: str, body: Mapping[str, object], timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
-        """Create an object, or start an action, which may take `timeout_seconds`."""
+        """Send a POST request, which creates an object or starts an action; return the response's JSON."""
         return self.call("POST", path, body, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:
@@ -79,13 +79,13 @@ class ControlClient(ControlPlaneVerbs):
         query: Mapping[str, str | int] | None = None,
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
-        """Send one request; return the answer's JSON. Raise ControlPlaneRefused or ConfigurationError."""
+        """Send one request; return the response's JSON. Raises ControlPlaneRefused or ConfigurationError."""
         try:
             reply = self._client.request(method, path, json=body, params=query or None, timeout=timeout_seconds)
         except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
             raise ConfigurationError(
-                f"the control plane at {self._url} has not answered within {timeout_seconds:g} s; it may still be at "
-                "work: look at what it did before you repeat the command"
+                f"the control plane at {self._url} has not answered within {timeout_seconds:g} s; it may still be "
+                "working: check the result before you repeat the command"
             ) from error
         except httpx.HTTPError as error:
             raise ConfigurationError(
@@ -106,7 +106,7 @@ class ControlClient(ControlPlaneVerbs):
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
-    """Print the rows that a list could not show, to stderr."""
+    """Print the unreadable rows of a list to stderr."""
     for row in answer.get("unreadable") or ():
         print(
             f"tollkeeper: row {row['id']} of {row['table']} is not shown: {row['reason']}; see `tollkeeper rows list`",

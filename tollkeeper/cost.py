@@ -1,4 +1,4 @@
-"""`tollkeeper cost`: what was used, what it cost and who pays, read from the store."""
+"""`tollkeeper cost`: usage and cost by payer, read from the store."""
 
 import os
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(cls=LazyGroup, help="Costs: reports, shared costs, exports, invoices.", no_args_is_help=True)
 
-# A report is asked often and needs neither cards nor files.
+# Loaded only when called: a report needs neither price cards nor file formats.
 LAZY: Final = (
     LazyCommand(
         "reprice",
@@ -60,7 +60,8 @@ add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD")
-_UNITS: Final = tuple(word for word in UNIT_WORDS if word != "request")  # columns beside tokens; requests have one
+# Columns for units besides tokens; requests have their own column
+_UNITS: Final = tuple(word for word in UNIT_WORDS if word != "request")
 _IF_ANY = (
     *(f"{word}s" for word in _UNITS),
     "recorded",
@@ -69,7 +70,7 @@ _IF_ANY = (
     "no price",
     "usage unknown",
     "failed",
-)  # columns worth their width only if they say something
+)  # columns that are shown only if a value differs from 0
 
 
 @app.command("report")
@@ -171,7 +172,7 @@ def _print(report: CostReport) -> None:
     if total.further_attempts:
         spent = f"{usd(total.further_pico_usd):f} USD"
         unknown = f", {total.further_unpriced} of unknown cost" if total.further_unpriced else ""
-        typer.echo(f"further attempts: {total.further_attempts}, {spent} on no bill{unknown}")
+        typer.echo(f"additional attempts: {total.further_attempts}, {spent} not billed{unknown}")
 
 
 def _row(line: CostLine, report: CostReport) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tollkeeper cost allocate`: shared costs distributed by saved rules, with their sum."""
+"""`tollkeeper cost allocate`: distributes shared costs over payers by the rules of a file."""
 
 import os
 from collections.abc import Mapping, Sequence

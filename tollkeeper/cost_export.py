@@ -1,4 +1,4 @@
-"""`tollkeeper cost export` and `invoices`: costs as files, for other programs and for people who pay."""
+"""`tollkeeper cost export`, `check` and `invoices`: costs as FOCUS files, and draft invoices."""
 
 import os
 from collections.abc import Iterator
@@ -174,7 +174,9 @@ def invoices_command(
         typer.echo(f"{len(made)} draft invoices in {to}; `tollkeeper books close` issues them")
         if own_pico_usd or own_unpriced:
             also = f", and {own_unpriced} tokens without a price" if own_unpriced else ""
-            typer.echo(f"{usd(own_pico_usd):f} USD{also} of the platform's own (rollouts' copies) are on none of them")
+            typer.echo(
+                f"{usd(own_pico_usd):f} USD{also} of the platform (shadow traffic of rollouts) are on no invoice"
+            )
 
 
 @contextmanager
@@ -186,8 +188,8 @@ def _writing(to: Path) -> Iterator[None]:
 
 
 def _write(invoice: Invoice, to: Path, form: str, issuer: str, zone: ZoneInfo) -> None:
-    """Write an invoice under a name without its ending."""
-    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # here, as no other command should wait
+    """Write an invoice as HTML, PDF or both; `to` is the path without a suffix."""
+    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # imported here: it loads slowly
 
     if form != "pdf":
         to.with_name(f"{to.name}.html").write_text(invoice_html(invoice, issuer, zone), encoding="utf-8")
@@ -208,7 +210,7 @@ def _months(period: Period, zone: ZoneInfo) -> tuple[Period, ...]:
 def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: str, issuer: str) -> list[Row]:
     policy = idle_policy(idle)
     if policy == "reservation":
-        raise InvalidRequest("an export knows no reservations; choose platform, use or peak", param="idle")
+        raise InvalidRequest("an export has no reservations; choose platform, use or peak", param="idle")
     with opened.database.session() as session:
         rates = load_rates(session)
     books = gpu_books(opened.store, period)

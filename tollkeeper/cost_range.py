@@ -24,7 +24,7 @@ UTC_NAME: Final = "UTC"
 
 
 def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tuple[Period, ZoneInfo]:
-    """Return the options' range and time zone. Raise InvalidRequest if they contradict each other or are not times."""
+    """Return the options' range and time zone. Raises InvalidRequest if they are contradictory or invalid."""
     zone = time_zone(tz)
     if month and (begin or end):
         raise InvalidRequest("--month contradicts --from and --to; give one of them", param="month")
@@ -41,5 +41,5 @@ def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tup
 
 
 def _next_minute(now: datetime) -> datetime:
-    # Whole minutes are in the rollups; what is to come in this one is part of "until now".
+    # Rollups have whole minutes, so "until now" includes the current minute.
     return datetime.fromtimestamp((int(now.timestamp()) // 60 + 1) * 60, UTC)

@@ -1,4 +1,4 @@
-"""`tollkeeper cost reprice`: what usage would cost under the cards of now, or under one that is only a thought."""
+"""`tollkeeper cost reprice`: what past usage would cost at current price cards, or at a hypothetical one."""
 
 import os
 from datetime import UTC, datetime

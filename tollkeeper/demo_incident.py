@@ -17,11 +17,11 @@ from tollkeeper.replay.served_model import ServedModel
 from tollkeeper.replay.session import prepare
 
 _SLOW: Final = Pace(first_ms=2.5 * SLO_MS)
-_WAVE: Final = 24  # requests at a time; an objective needs 20 before it alerts
+_WAVE: Final = 24  # concurrent requests; an objective needs 20 requests before it alerts
 _MOST_WAVES: Final = 6
 _OUTPUT_TOKENS: Final = 8
 _POLL_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 45.0  # for each phase: three evaluations of the rules, 15 s apart
+_PATIENCE_SECONDS: Final = 45.0  # timeout of each phase: three evaluations of the rules, 15 s apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Incident:
     patience_seconds: float = _PATIENCE_SECONDS
 
     async def play(self) -> bool:
-        """Play the incident; return False if a notification did not arrive in time. Raise the client's errors."""
+        """Play the incident; return False if a notification did not arrive in time. Raises the client's errors."""
         payers = await asyncio.to_thread(
             create_payers, self.control, [self.place], self.model, f"{self.run_id}-incident", datetime.now(UTC), 600.0
         )
@@ -59,7 +59,7 @@ class Incident:
             await asyncio.shield(asyncio.to_thread(revoke_payers, self.control, payers))
 
     async def _ask_until(self, client: GatewayClient, payer: Payer, pace: Pace, is_so: Callable[[], bool]) -> bool:
-        """Ask in waves, each as large as all before it: what earlier demonstrations left in the windows counts too."""
+        """Send requests until `is_so`, doubling their number to outweigh earlier requests in the SLO's windows."""
         model, number = ServedModel(self.model), 0
         for wave in range(_MOST_WAVES):
             body = chat_body(model, "Where is my parcel?", 5, _OUTPUT_TOKENS, pace)
@@ -78,13 +78,13 @@ class Incident:
             await asyncio.sleep(_POLL_SECONDS)
         return True
 
-    # What the books say.
+    # What the store has recorded.
 
     def _alerts(self) -> list[dict[str, Any]]:
         try:
             rows = self.analytics.get_all("/v1/alerts")
         except TollkeeperError:
-            return []  # it is busy or starting again: asked again in a moment
+            return []  # it is busy or restarting: retried in a moment
         return [row for row in rows if row["rule"] == slo_rule_of(self.run_id)]
 
     def _is_raised(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 from contracts.errors import TollkeeperError
 from tollkeeper.control_client import ControlClient
 
-# A minute of the demonstration's traffic costs some ten-thousandths of a dollar.
+# A minute of the demo's traffic costs about 0.0005 USD.
 _BUDGET_USD: Final = "0.0001"
 SLO_MS: Final = 400
 # Half of the requests: then only the slowest pair of burn-rate windows can alert, and fast requests end the alert
@@ -17,7 +17,7 @@ _TARGET_PERCENT: Final = "50"
 def make_slos(control: ControlClient, tenant: str, model: str, run_id: str, slack: str) -> list[str]:
     """Create a budget, an objective and rules that notify a Slack webhook; return their paths in order of deletion.
 
-    Raise TollkeeperError if the control plane refuses one; objects that were created before it are deleted.
+    Raises TollkeeperError if the control plane refuses one; objects created before it are deleted.
     """
     channel = channel_of(run_id)
     rule = {"tenant": tenant, "channels": [channel]}

@@ -1,4 +1,4 @@
-"""`tollkeeper demo`: what happens once everything runs: a month's history of three tenants, and a minute of traffic."""
+"""`tollkeeper demo`: fills a running installation with a month's history of three tenants and a minute of traffic."""
 
 import asyncio
 import os
@@ -32,17 +32,17 @@ from tollkeeper.showcase.fill import fill_showcase, has_showcase
 from tollkeeper.slack_receiver import SlackReceiver
 
 TRACE: Final = packaged_file("bench/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
-# About as fast as a small model on a small machine, so that the pages show times worth looking at.
+# About as fast as a small model on a small machine, so that the pages show realistic times.
 _SCRIPTED_PACE: Final = Pace(first_ms=60, first_ms_per_input_token=0.05, gap_ms=12)
-# The recorded service had large GPUs. On two processor cores the built-in model keeps up with its arrivals where
-# prompts and answers are this much shorter, at about half of what it can do.
+# The trace was recorded on large GPUs. With lengths scaled by this, the built-in model on two cores keeps up with its
+# request rate, at about half of its capacity.
 _BUILT_IN_SCALE: Final = 0.15
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """How long the traffic lasts, and how fast the trace is played."""
+    """The demo's options: duration of the traffic, speed-up of the trace, Slack webhook."""
 
     data: Path
     console: Console
@@ -50,10 +50,10 @@ class Demonstration:
     speed: float = 1.0
     opens_browser: bool = True
     trace: Path = TRACE
-    slack: str = ""  # an incoming webhook that is told of a budget and an objective; empty: a stand-in on this machine
+    slack: str = ""  # incoming webhook for budget and SLO alerts; empty: a local receiver
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
-        """Play the traffic and say what it came to. Raises ConfigurationError if the gateway does not take it."""
+        """Play the traffic and print the results. Raises ConfigurationError if the gateway does not accept it."""
         self._show_pages(addresses)
         token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
         with (
@@ -85,14 +85,14 @@ class Demonstration:
                 )
                 await self._play(run, trace, assignment, payers, incident if slos else None)
             finally:
-                # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
+                # Shielded: the keys are revoked also if Ctrl-C ends the demo.
                 await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
                 await asyncio.shield(asyncio.to_thread(end_slos, control, slos))
 
     def _tell(self, control: ControlClient) -> None:
         """Write the demo's thirty days of history, once; `demo --reset` removes them."""
         if has_showcase(control):
-            self._say("The story is there since an earlier demo; tollkeeper demo --reset removes it")
+            self._say("The demo's history exists already; tollkeeper demo --reset removes it")
             return
         rows = fill_showcase(Installation(self.data), has_gpus=True)
         self._say(
@@ -107,12 +107,14 @@ class Demonstration:
             self._say(f"{model} is not served: the SLO incident is skipped")
             return []
         made = make_slos(control, tenant, model, incident.run_id, slack)
-        self._say(f"Slack is told when {tenant} passes half of its budget, and when half of {model}'s answers are late")
+        self._say(
+            f"Slack is notified when {tenant} has spent half of its budget, and when half of {model}'s answers are late"
+        )
         return made
 
     @contextmanager
     def _slack(self) -> Iterator[str]:
-        """Provide the webhook that is told: the one chosen, or a stand-in whose calls are printed."""
+        """Yield the webhook to notify: the chosen one, or a local receiver that prints the calls."""
         if self.slack:
             yield self.slack
             return
@@ -125,7 +127,7 @@ class Demonstration:
     ) -> None:
         names = ", ".join(place.tenant for place in assignment.places)
         self._say(
-            f"{names} ask {run.model.id} for {self.seconds:g} s as a real service was asked: "
+            f"{names} send requests to {run.model.id} for {self.seconds:g} s with the timing of a real service: "
             f"{len(trace.requests)} requests of {trace.name}, lengths x {run.scale_lengths:g}"
         )
         beside = None if incident is None else asyncio.create_task(incident.play())
@@ -159,20 +161,20 @@ class Demonstration:
 
 
 def watchful(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a demonstration: rules are looked at often, and notices may go to this machine.
+    """Return the environment for a demo: alert rules are evaluated often, and webhooks may be on this machine.
 
-    What the operator has set goes before.
+    Variables that the operator has set take precedence.
     """
     return {"TOLLKEEPER_ALERTS_EVALUATE_SECONDS": "3", "TOLLKEEPER_ALERTS_INWARD": "127.0.0.0/8", **environment}
 
 
 def has_display(environment: Mapping[str, str]) -> bool:
-    """Return whether a browser would have a screen; without one, a text browser would take over the terminal."""
+    """Return whether there is a graphical display; without one, a text browser would take over the terminal."""
     return any(environment.get(name) for name in _DISPLAYS)
 
 
 def open_page(url: str) -> None:
-    """Open a page in the browser. If there is none, the printed address has to do."""
+    """Open a page in the browser, if there is one."""
     try:
         webbrowser.open(url)
     except webbrowser.Error:

@@ -1,4 +1,4 @@
-"""`tollkeeper doctor`: what this machine has, what it lacks, and how to get it. Nothing is changed."""
+"""`tollkeeper doctor`: checks this machine for available and missing parts, and prints how to get them."""
 
 import os
 import re
@@ -35,7 +35,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. `fail` means Tollkeeper cannot run; `warn` that something it can use is missing."""
+    """One finding. Status `fail`: Tollkeeper cannot run; `warn`: an optional part is missing."""
 
     name: str
     status: Status
@@ -45,7 +45,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings; `ok` where nothing failed."""
+    """All findings; `ok` if none failed."""
 
     checks: tuple[Check, ...]
 
@@ -60,7 +60,7 @@ class Report:
 
 
 def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
-    """Look at everything. Takes a second or two: the store's engine is really started, in memory."""
+    """Run all checks and return the report. Takes a second or two, because the store's engine is started, in memory."""
     checks = [
         _check_python(),
         *_check_packages(_CONSTRAINTS),
@@ -89,7 +89,7 @@ def _check_python() -> Check:
 
 
 def _check_packages(constraints: Path) -> Iterator[Check]:
-    """Compare what is installed with the versions known to work together. Missing is worse than different."""
+    """Compare installed packages with the tested versions: a missing one fails, another version only warns."""
     try:
         pinned = dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", constraints.read_text(), re.MULTILINE))
     except OSError:
@@ -120,7 +120,7 @@ def _runtime_requirements() -> frozenset[str]:
         requirements = metadata.requires("tollkeeper") or []
     except metadata.PackageNotFoundError:
         return frozenset()
-    # A plain installation of the wheel has no extras; a checkout's has all but the tools of development.
+    # A plain installation of the wheel has no extras; a checkout has all but the development tools.
     left_out = r"extra\s*==" if is_wheel() else r"extra\s*==\s*['\"]dev['\"]"
     runtime = [line for line in requirements if not re.search(left_out, line)]
     return frozenset(_normal(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in runtime)
@@ -145,7 +145,7 @@ def _check_ports(data: Path, ports: Ports, environment: Mapping[str, str]) -> It
 
 
 def _check_compiled(environment: Mapping[str, str]) -> Check:
-    """Return whether the gateway's hot modules run as the C compiler made them. It runs without, a quarter slower."""
+    """Check whether the gateway's hot modules are compiled. Without that it runs a quarter slower."""
     found = find_compiled(environment=environment)
     if found.state in ("compiled", "off"):
         return Check("compiled modules", "ok", found.reason if found.state == "compiled" else f"off: {found.reason}")
@@ -158,7 +158,7 @@ def _check_compiled(environment: Mapping[str, str]) -> Check:
 
 
 def _check_directory(data: Path) -> Check:
-    """Find out whether the directory can be written without making it."""
+    """Check whether the data directory is writable, without creating it."""
     place = data.absolute()
     while not place.exists():
         place = place.parent
@@ -181,13 +181,13 @@ def _check_disk(data: Path) -> Check:
 
 
 def _check_pieces(data: Path) -> Iterator[Check]:
-    """Yield what was missing at a start and was created again."""
+    """Yield a finding for data that was missing at an earlier start and was created again."""
     for loss in Pieces(data).losses():
         yield Check("data", "warn", loss.sentence, "once it is settled: tollkeeper doctor --forget-losses")
 
 
 def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Look at the gateway's certificate, where it has one."""
+    """Check the gateway's certificate, if it has one."""
     certificate, key = environment.get("TOLLKEEPER_TLS_CERTIFICATE"), environment.get("TOLLKEEPER_TLS_KEY")
     if not certificate and not key:
         return
@@ -214,11 +214,11 @@ def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _check_channels(data: Path, environment: Mapping[str, str]) -> Iterator[Check]:
-    """Name the alert channels whose latest notice did not arrive. An installation without a database has none."""
+    """Yield alert channels whose latest notification was not delivered; none without a control database."""
     url = environment.get("TOLLKEEPER_DATABASE_URL", "")
     if not url and not (data / "control.db").exists():
         return
-    from backends.control.alert_outbox import channel_faults  # here: nothing else of the doctor needs a database
+    from backends.control.alert_outbox import channel_faults  # imported here: no other check needs a database
     from backends.control.database import ControlDatabase
     from contracts.serving.configuration import control_database_url
 
@@ -300,7 +300,7 @@ def _check_gpu() -> Check:
 
 
 def _output_of(*command: str) -> str | None:
-    """Return what a command prints; `None` if it fails, is missing or takes too long."""
+    """Return a command's output; `None` if it fails, is missing or takes too long."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Examples in the help of commands that the table of resources does not declare, by command."""
+"""Examples for the help of commands that are not in the table of resources, by command."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The first configuration of an installation: five answers, checked and written as a file for `tollkeeper apply`."""
+"""The configuration that `tollkeeper init` writes: validates five answers and writes a file for `tollkeeper apply`."""
 
 import os
 from collections.abc import Mapping
@@ -23,32 +23,32 @@ _HEADER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What `tollkeeper init` was told. Empty text is none."""
+    """The answers to `tollkeeper init`'s questions; "" means none."""
 
     upstream: str = ""  # URL of an OpenAI-compatible API, or directory of a model; empty: the built-in model
     model: str = ""  # name that applications ask for
     upstream_model: str = ""  # its name at the upstream; empty: the same
     api_key_variable: str = ""
-    price: tuple[str, str] | None = None  # USD per million input and output tokens; None: of the built-in list
+    price: tuple[str, str] | None = None  # USD per million input and output tokens; None: from the built-in list
     tenant: str = "main"
     key: str = "app"
-    budget_usd: str = ""  # for each month
+    budget_usd: str = ""  # per month
     alert: str = ""  # e-mail address, webhook's URL or PagerDuty's routing key
     account: str = ""  # e-mail address of the first dashboard account
 
     @property
     def is_url(self) -> bool:
-        """Return whether another server answers."""
+        """Return whether the upstream is a server's URL."""
         return self.upstream.startswith(("http://", "https://"))
 
     @property
     def directory(self) -> str:
-        """Return the directory of a model that the engine host of this machine serves; empty if there is none."""
+        """Return the directory of the model that this machine's engine host serves; "" if there is none."""
         return "" if self.is_url else self.upstream
 
 
 def checked(answers: Answers) -> Answers:
-    """Return the answers. Raises ConfigurationError that names the first that cannot be."""
+    """Validate the answers and return them. Raises ConfigurationError for the first invalid one."""
     if answers.directory and not (Path(answers.directory) / "config.json").is_file():
         raise ConfigurationError(
             f"--upstream {answers.directory!r} is neither a URL (http://, https://) nor a directory with a config.json"
@@ -104,7 +104,10 @@ def _serving(answers: Answers) -> dict[str, Any]:
 
 
 def write_files(answers: Answers, file: Path, data: Path) -> None:
-    """Write the configuration file, and a channel's secret address beside the data. Raises ConfigurationError."""
+    """Write the configuration file, and the alert channel's secret address into the data directory.
+
+    Raises ConfigurationError if a file exists or cannot be written.
+    """
     if file.exists():
         raise ConfigurationError(
             f"{file} exists already; apply it with `tollkeeper apply -f {file}`, or name another with --file"
@@ -124,7 +127,7 @@ def write_files(answers: Answers, file: Path, data: Path) -> None:
 
 
 def stored_key(answers: Answers) -> Mapping[str, str]:
-    """Return the provider's key to store, by name; empty if the upstream needs none."""
+    """Return the provider's API key to store, by name; {} if the upstream needs none."""
     if not answers.api_key_variable:
         return {}
     return {slug_of(answers.model): os.environ[answers.api_key_variable].strip()}

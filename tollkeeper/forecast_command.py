@@ -23,7 +23,7 @@ def forecast_command(
     as_json: AsJson = False,
 ) -> None:
     """Forecast spending by tenant and for the month, with prediction intervals."""
-    from analytics.forecast.spend import forecast_spend  # here: numpy would slow every other command down
+    from analytics.forecast.spend import forecast_spend  # imported here: numpy would slow down every other command
 
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         found = [

@@ -1,4 +1,4 @@
-"""The command line's side of the data plane: whether a key works, what it may use, how the hosts are."""
+"""The command line's HTTP client for the gateway: models of a key, state of engine hosts, routes and providers."""
 
 import os
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ _TIMEOUT_SECONDS = 5.0
 
 
 def metrics_token(data: Path) -> str:
-    """Return what to show to this installation's processes for details; "" if this user knows none."""
+    """Return the token that shows details on this installation's status pages; "" if this user has none."""
     return find_metrics_token(os.environ.get("TOLLKEEPER_METRICS_TOKEN", ""), data)
 
 
 async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
-    """Return a model that this key may use, the first preferred one if it may use any of those.
+    """Return a model that this key may use: the first allowed one of `preferred`, else any.
 
-    `None` if the gateway refuses the key or serves it nothing.
+    `None` if the gateway refuses the key or the key may use no model.
     """
-    # No proxy from the environment: the gateway is ours, and so is the key.
+    # Ignores proxy variables: gateway and key belong to this installation.
     async with _open(gateway) as client:
         try:
             reply = await client.get(f"{gateway}/v1/models", headers={"Authorization": f"Bearer {key}"})
@@ -33,7 +33,7 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
 
 
 async def engine_states(gateway: str, token: str = "") -> dict[str, str]:
-    """Return how each engine host is that the gateway knows, by its name; nothing if the gateway does not say."""
+    """Return the state of each engine host by name; {} if the gateway does not report it."""
     async with _open(gateway) as client:
         try:
             engines = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["engines"]
@@ -43,7 +43,7 @@ async def engine_states(gateway: str, token: str = "") -> dict[str, str]:
 
 
 async def route_states(gateway: str, token: str = "") -> dict[str, str] | None:
-    """Return by route whether it reads prompts yet, for semantic routes; `None` if the gateway does not answer."""
+    """Return the state of each semantic route (ready, loading, unavailable); `None` if the gateway does not answer."""
     async with _open(gateway) as client:
         try:
             routes = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["semantic"]["routes"]
@@ -53,7 +53,7 @@ async def route_states(gateway: str, token: str = "") -> dict[str, str] | None:
 
 
 async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
-    """Return whether a target needs the provider host; `None` if the gateway does not say."""
+    """Return whether a target needs the provider host; `None` if the gateway does not report it."""
     async with _open(gateway) as client:
         try:
             return (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["provider_host"] is not None
@@ -62,11 +62,11 @@ async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
 
 
 def _open(gateway: str) -> httpx.AsyncClient:
-    # Reading the system's certificates takes 25 ms of CPU time, each time; without TLS nobody looks at them.
+    # Loading the system's CA certificates takes 25 ms of CPU time; it is not needed without TLS.
     verify = trust(gateway) or gateway.startswith("https://")
     return httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=verify)
 
 
 def _shown(token: str) -> dict[str, str]:
-    """Return the headers that show the metrics token, without which a gateway elsewhere tells its status alone."""
+    """Return the headers with the metrics token; without it a gateway on another machine reports only its status."""
     return {"Authorization": f"Bearer {token}"} if token else {}

@@ -1,4 +1,4 @@
-"""`tollkeeper gpu`: the ledger of GPU time, its cost, and who pays it."""
+"""`tollkeeper gpu`: the ledger of GPU time, and its cost by category and payer."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -107,13 +107,13 @@ def cost(
             f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; create one with `tollkeeper rates create`"
         )
     if answer.unrated_cpu_ns:
-        typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have none (subject: cpu)")
+        typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have no rate (subject: cpu)")
     if answer.unknown_hours:
         typer.echo(unknown_hours_said(answer.unknown_hours))
 
 
 def _period(begin: str, end: str, hours: float, tz: str) -> Period:
-    """Return the range: from --from, or from --hours before its end, which is --to or now."""
+    """Return the period: it starts at --from, else --hours before its end, which is --to or now."""
     now = datetime.now(UTC)
     if begin:
         return asked_range(begin, end, "", tz, now)[0]

@@ -1,4 +1,4 @@
-"""`tollkeeper gpu fit`, `variance` and `compare`: what a token costs here, by standard, in fact, and elsewhere."""
+"""`tollkeeper gpu fit`, `variance` and `compare`: standard cost, actual cost, and a provider's price of tokens."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -134,7 +134,7 @@ def _measured(opened: OpenInstallation, period: Period, model: str) -> tuple[lis
 def _busy_and_other(cost: GpuCost, model: str) -> tuple[int, int]:
     lines = cost.models_pico_usd.get(model, {})
     busy = sum(lines.get(line, 0) for line in BUSY_LINES if line != "recompute_ns")
-    # Before an engine's first record and after its last a GPU serves no model: no model's tokens are to pay for it.
+    # Before an engine's first record and after its last, a GPU serves no model, so no model is charged for that time.
     return busy, sum(amount for line, amount in lines.items() if line != "no_engine_ns") - busy
 
 

@@ -1,4 +1,4 @@
-"""`tollkeeper guardrails`: policies through the control plane's HTTP, trials of them, and a report of findings."""
+"""`tollkeeper guardrails`: policies via the control plane's API, a test of a policy, and a report of findings."""
 
 import os
 import sys

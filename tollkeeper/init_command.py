@@ -100,7 +100,7 @@ def init_command(
         if not starts:
             typer.echo(f"Next: `tollkeeper up`, then `tollkeeper apply -f {file}`.")
             return
-        from tollkeeper.up import up  # here: it loads for long, and --no-start needs none of it
+        from tollkeeper.up import up  # imported here: it loads slowly, and --no-start does not need it
 
         ports = Ports.from_environment(os.environ) if port_base is None else Ports.from_base(port_base)
         choices = Choices(
@@ -118,7 +118,7 @@ def init_command(
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """Applies the file once everything answers, and prints the key and how to use it."""
+    """Applies the file when everything runs, and prints the key with an example."""
 
     answers: Answers
     file: Path
@@ -126,9 +126,9 @@ class FirstStart:
     console: Console
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
-        """Apply the file. Raises ConfigurationError, which ends the start: the file names what is wrong."""
+        """Apply the file. Raises ConfigurationError, which stops the start, if the file is invalid."""
         lines, key = await asyncio.to_thread(set_up, self.answers, self.file, self.data, addresses["gateway"])
-        # The gateway reads a new key within a second: what is printed works as pasted.
+        # The gateway reads a new key within a second: wait, so that the printed example works.
         for _ in range(_KEY_POLLS if key else 0):
             if await first_model(addresses["gateway"], key) is not None:
                 break
@@ -140,7 +140,7 @@ class FirstStart:
 
 
 def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list[str], str]:
-    """Store the upstream's key, apply the file and make the account; return what to tell the operator, and the new key.
+    """Store the upstream's key, apply the file and create the account; return lines to print, and the new API key.
 
     Raises ConfigurationError.
     """
@@ -181,7 +181,7 @@ def _made(plan: Mapping[str, Any]) -> str:
 
 
 def _asked(given: Answers, stated: Mapping[str, object]) -> Answers:
-    """Ask what was not given. Raises typer.Abort if the input ends."""
+    """Ask for the answers that options did not give. Raises typer.Abort if the input ends."""
     found: dict[str, Any] = {name: getattr(given, name) for name in Answers.__dataclass_fields__}
 
     def ask(number: int, name: str, question: str, default: str = "") -> None:

@@ -1,4 +1,4 @@
-"""One installation on disk: its directory, the lock that one supervisor holds, and where its processes answer."""
+"""An installation's data directory: the supervisor's lock, and the addresses of its processes."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ _LEFTOVER_SECONDS = 5.0
 
 
 class Installation:
-    """The data directory as the command line sees it."""
+    """The data directory of an installation."""
 
     def __init__(self, data: Path) -> None:
         self.data = data.absolute()
@@ -25,9 +25,9 @@ class Installation:
         self._addresses = self.run / "addresses.json"
 
     def prepare(self) -> None:
-        """Create the directories. Raises ConfigurationError if that, or writing in them, is not allowed."""
+        """Create the directories. Raises ConfigurationError if they cannot be created or written."""
         try:
-            # For its owner alone: the control database in it names everyone who pays.
+            # Only for its owner: the control database names all payers.
             keep_private(self.data)
             self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.run.mkdir(exist_ok=True)
@@ -42,9 +42,9 @@ class Installation:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold this installation for one supervisor. Raises ConfigurationError if another holds it.
+        """Hold the supervisor's lock in a `with` block. Raises ConfigurationError if another process holds it.
 
-        The kernel lets go when the process ends, however it ends.
+        The kernel releases the lock when the process ends in any way.
         """
         path = self.run / "up.lock"
         with path.open("a+") as file:
@@ -62,24 +62,24 @@ class Installation:
             yield
 
     def is_supervised(self) -> bool:
-        """Return whether a supervisor runs: it has said where its processes answer, and has not been killed since."""
+        """Return whether a supervisor runs: its addresses are saved, and its lock is held."""
         try:
             return self._addresses.exists() and psutil.pid_exists(int((self.run / "up.lock").read_text()))
         except (OSError, ValueError):
             return False
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
-        """Report where the processes answer, for the other commands."""
+        """Save the processes' URLs for other commands."""
         draft = self._addresses.with_suffix(".draft")
         draft.write_text(json.dumps(dict(addresses), indent=2) + "\n")
         draft.replace(self._addresses)
 
     def forget_addresses(self) -> None:
-        """Undo what `write_addresses` said."""
+        """Delete the saved URLs."""
         self._addresses.unlink(missing_ok=True)
 
     def address_of(self, process: str) -> str | None:
-        """Return the URL where a process answers, or `None` if no supervisor has said."""
+        """Return the saved URL of a process; `None` if there is none."""
         try:
             addresses = json.loads(self._addresses.read_text())
         except (OSError, ValueError):
@@ -88,9 +88,9 @@ class Installation:
         return address if isinstance(address, str) else None
 
     def end_leftovers(self, commands: Mapping[str, Sequence[str]]) -> list[str]:
-        """End processes of a supervisor that was killed, which would hold ports and files; return their names.
+        """Stop processes that a killed supervisor left, because they hold ports and files; return their names.
 
-        Only a process that a pid file names and that runs that very command is one of ours.
+        Only processes that a pid file names and that run the expected command are stopped.
         """
         ended = []
         for name, command in commands.items():

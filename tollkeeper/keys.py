@@ -1,4 +1,4 @@
-"""`tollkeeper keys`: the table's commands, and rotation."""
+"""`tollkeeper keys`: the usual commands of a resource, and `rotate`."""
 
 from typing import Annotated
 
@@ -59,6 +59,6 @@ def revoke(
 
 def _key_path(tenant: str, key: str) -> str:
     if key.startswith("tk-"):
-        # Sent on, the secret would stand in a URL and in whatever logs URLs.
+        # If sent, the secret would be in a URL, and in logs of URLs.
         raise ConfigurationError("that is a key's secret, not its id; `tollkeeper keys list` shows the ids")
     return f"/v1/tenants/{path_segment(tenant)}/keys/{path_segment(key)}"

@@ -1,7 +1,7 @@
 """Runs a command that cannot outlive its parent: `python leash.py PARENT_PID COMMAND...`.
 
-The supervisor may be killed with SIGKILL, which it cannot answer; Linux then ends its children in its stead.
-Run as a file, not as a module, under `-I -S`: it starts in 20 ms because it imports only the standard library.
+If the supervisor is killed with SIGKILL, it cannot stop its children; Linux then does (PR_SET_PDEATHSIG). It is run as
+a file with `-I -S`, not as a module: it starts in 20 ms because it imports only the standard library.
 """
 
 import ctypes
@@ -13,13 +13,13 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(arguments: list[str]) -> int:
-    """Become the command. 127 if it cannot be started, 1 where the parent is gone already."""
+    """Replace this process by the command. Returns 127 if it cannot be started, 1 if the parent has already ended."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
-        # Survives exec. Elsewhere there is no such request, and a killed supervisor leaves its children.
+        # Survives exec. Other systems have no such call: there, a killed supervisor leaves its children running.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        return 1  # it died before the request was made, so nothing would ever end us
+        return 1  # the parent died before the call above, so no signal would ever come
     try:
         os.execvp(command[0], command)
     except OSError as error:

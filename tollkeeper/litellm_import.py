@@ -1,4 +1,4 @@
-"""`tollkeeper import litellm`: a LiteLLM proxy's configuration as objects of this installation."""
+"""`tollkeeper import litellm`: converts a LiteLLM proxy's configuration to objects of this installation."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -53,19 +53,19 @@ _KEY_LIMITS: Final = {
 
 @dataclass(slots=True)
 class Translation:
-    """What a configuration becomes, and what of it cannot be carried over."""
+    """The objects that a configuration is converted to, and the parts that cannot be converted."""
 
     objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def add(self, section: str, entry: dict[str, Any]) -> None:
-        """Add an object."""
+        """Add an object to a section."""
         self.objects.append((section, entry))
 
 
 @app.callback()
 def group() -> None:
-    """Keep `litellm` a command of its own, though it is the only one."""
+    """Keep `litellm` as a subcommand, although it is the only one."""
 
 
 @app.command("litellm", epilog=examples_text(_EXAMPLES))
@@ -112,11 +112,11 @@ def litellm_command(
     for issued in plan["issued"]:
         typer.echo(f"{issued['secret']}  {issued['name']} of tenant {issued['tenant']} ({issued['id']})")
     for line in made.left_out:
-        typer.echo(f"not carried over: {line}", err=True)
+        typer.echo(f"not imported: {line}", err=True)
 
 
 def translate(document: YamlDocument, tenant: str, keys: Sequence[Mapping[str, Any]]) -> Translation:
-    """Return what a LiteLLM configuration becomes. Raises ConfigurationError if it is none."""
+    """Convert a LiteLLM configuration. Raises ConfigurationError if it is not one."""
     content = document.content
     if not isinstance(content, dict) or not isinstance(content.get("model_list"), list):
         raise ConfigurationError(f"{document.source} has no model_list: it is not a configuration of a LiteLLM proxy")
@@ -180,7 +180,7 @@ def _add_price(name: str, prices: Mapping[str, dict[str, str]], made: Translatio
 
 
 def _leave_out(params: Mapping[str, Any], number: int, made: Translation) -> None:
-    """Name the parameters of a deployment that are not translated."""
+    """Report the parameters of a deployment that are not converted."""
     for key in sorted(set(params) - _KNOWN_PARAMS - set(_CREDENTIALS)):
         made.left_out.append(f"model_list.{number}.litellm_params.{key}")
     for key in ("rpm", "tpm"):
@@ -235,7 +235,7 @@ def _fallbacks(router: Mapping[str, Any], settings: Mapping[str, Any], made: Tra
             if model not in names or not known:
                 made.left_out.append(f"fallbacks of {model!r}: a model in it is not listed")
                 continue
-            # A route may not have a model's name: the model moves behind the route.
+            # A route may not have a model's name, so the model is renamed.
             _rename_model(made, model, f"{model}-only")
             ways = [{"model": f"{model}-only"}]
             made.add("routes", {"name": model, "choose": ways, "fallbacks": [{"model": other} for other in known]})
@@ -272,7 +272,7 @@ def _teams_and_keys(listed: Sequence[Mapping[str, Any]], tenant: str, made: Tran
 
 
 def _key(one: Mapping[str, Any], name: str, tenant: str, teams: dict[str, str], made: Translation) -> None:
-    """Translate a key with its budget and limits, and the team that it alone names."""
+    """Convert a key with its budget and limits, and its team if no other entry defines it."""
     payer = _slug(tenant)
     key: dict[str, Any] = {"tenant": payer, "name": name, "id": f"litellm-{_slug(name)}"[:40].strip("-")}
     team_id = str(one.get("team_id") or "")
@@ -293,7 +293,7 @@ def _key(one: Mapping[str, Any], name: str, tenant: str, teams: dict[str, str], 
         if one.get(stated):
             limit = {"tenant": payer, "level": "key", "subject": key["id"], **measured}
             made.add("limits", {**limit, "amount": _whole(f"{stated} of key {name!r}", one[stated])})
-    made.left_out.append(f"secret of key {name!r}: LiteLLM keeps a hash of another kind; give out the new one")
+    made.left_out.append(f"secret of key {name!r}: LiteLLM stores only its hash; distribute the new one")
 
 
 def _budget(made: Translation, tenant: str, level: str, subject: str, amount: Any, duration: Any) -> None:
@@ -348,7 +348,7 @@ def _as_yaml(made: Translation) -> str:
     sections: dict[str, list[dict[str, Any]]] = {}
     for section, entry in made.objects:
         sections.setdefault(section, []).append(entry)
-    lines = "".join(f"# not carried over: {line}\n" for line in made.left_out)
+    lines = "".join(f"# not imported: {line}\n" for line in made.left_out)
     return lines + yaml.safe_dump(sections, sort_keys=False, allow_unicode=True, width=100)
 
 

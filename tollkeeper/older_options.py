@@ -1,4 +1,4 @@
-"""Older names of options: accepted by the command line, and not shown in its help."""
+"""Older names of options: accepted by the command line, but not shown in its help."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -17,9 +17,9 @@ OLDER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def with_new_names(path: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments with the options of older names renamed, up to `--`.
+    """Return a command's arguments with older option names replaced by current ones, up to `--`.
 
-    `path` are the names of the commands down to a loaded one; its subcommand's name is in `arguments`.
+    `path`: names of the command and its groups; the name of a subcommand is in `arguments`.
     """
     called = [*path, *takewhile(lambda word: not word.startswith("-"), arguments)]
     renamed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Both databases of an installation, opened for a command: those of a running one, or a store started for the while."""
+"""Opens an installation's store and control database for a command; starts the embedded store if it does not run."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,14 +17,14 @@ from migrations.settings import MigrationSettings
 from tollkeeper.open_store import open_store
 from tollkeeper.ports import Ports
 
-_ANSWER_SECONDS: Final = 3600  # a copy or a check reads whole tables
+_ANSWER_SECONDS: Final = 3600  # query timeout: a copy or a check reads whole tables
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInstallation:
-    """An installation's store and control database, and what keeps the collector in step.
+    """An installation's store and control database, and the lock that coordinates with the collector.
 
-    `cluster` is what TOLLKEEPER_STORE_CLUSTER names, over whose nodes new tables are spread; empty: one server.
+    `cluster`: value of TOLLKEEPER_STORE_CLUSTER, over whose nodes new tables are spread; empty: one server.
     """
 
     store: StoreClient
@@ -35,7 +35,7 @@ class OpenInstallation:
     cluster: str = ""
 
     def in_store(self, address: StoreAddress) -> StoreClient:
-        """Return a client of another store, patient enough for a copy."""
+        """Return a client of another store, with a timeout long enough for a copy."""
         return StoreClient(address, answer_seconds=_ANSWER_SECONDS)
 
 
@@ -43,10 +43,10 @@ class OpenInstallation:
 def open_installation(
     data: Path, store_url: str, environment: Mapping[str, str], *, makes: bool = False
 ) -> Iterator[OpenInstallation]:
-    """Open both databases: where the options say, else where `tollkeeper up` runs them, else the defaults.
+    """Open both databases in a `with` block: those of the options, else those of `tollkeeper up`, else the defaults.
 
-    An embedded store that does not run is started, and stopped at the end. `makes`: the directory may be a new one.
-    Raises ConfigurationError on settings that cannot be, or a directory that is none of ours.
+    An embedded store that does not run is started, and stopped at the end. `makes`: create the directory if it does
+    not exist. Raises ConfigurationError for invalid settings, or if the directory is not a data directory.
     """
     with open_store(data, store_url, environment, makes=makes) as (client, settings):
         database = ControlDatabase(settings.database_address)
@@ -59,7 +59,7 @@ def open_installation(
 
 @contextmanager
 def open_control(data: Path, environment: Mapping[str, str]) -> Iterator[ControlDatabase]:
-    """Open the control database alone, for a command that needs no store. Raises as `open_installation` does."""
+    """Open only the control database, for a command that needs no store. Raises as `open_installation` does."""
     if not data.is_dir():
         raise ConfigurationError(f"{data} is not a data directory; name the installation's with --data")
     ports = Ports.from_environment(environment)

@@ -1,4 +1,4 @@
-"""An installation's store alone, opened for a command that only asks: the control database's library is not loaded."""
+"""Opens only an installation's store, for commands that only query; does not import the control database's library."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from migrations.settings import MigrationSettings
 from tollkeeper.installation import Installation
 from tollkeeper.ports import Ports, require_free
 
-_ANSWER_SECONDS: Final = 3600  # a copy or a check reads whole tables
+_ANSWER_SECONDS: Final = 3600  # query timeout: a copy or a check reads whole tables
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
@@ -26,11 +26,11 @@ _POLL_SECONDS: Final = 0.05
 def open_store(
     data: Path, store_url: str, environment: Mapping[str, str], *, makes: bool = False
 ) -> Iterator[tuple[StoreClient, MigrationSettings]]:
-    """Open the store: where the options say, else where `tollkeeper up` runs it, else the default.
+    """Open the store in a `with` block: the one of the options, else the one of `tollkeeper up`, else the default.
 
-    An embedded store that does not run is started, and stopped at the end. `makes`: the directory may be a new one.
-    Gives the settings it was found by as well. Raises ConfigurationError on settings that cannot be, or a directory
-    that is none of ours.
+    Yields a client and the settings. An embedded store that does not run is started, and stopped at the end. `makes`:
+    create the directory if it does not exist. Raises ConfigurationError for invalid settings, or if the directory is
+    not a data directory.
     """
     keep_private(data)
     if makes:

@@ -103,13 +103,13 @@ RunId = Annotated[str, typer.Option("--run-id", help="Run id on every record (de
 
 
 def default_gateway() -> str:
-    """Return the gateway's URL as this shell's environment has it."""
+    """Return the local gateway's URL, from the ports and the certificate in the environment."""
     scheme = "https" if gateway_certificate() else "http"
     return f"{scheme}://127.0.0.1:{Ports.from_environment(os.environ).gateway}"
 
 
 def gpu_hour_usd(text: str) -> Decimal | None:
-    """Return the price of a GPU hour in USD; `None` if the text is empty. Raise InvalidRequest if it is no price."""
+    """Parse a price per GPU hour in USD; `None` if the text is empty. Raises InvalidRequest if it is not a price."""
     if not text:
         return None
     try:

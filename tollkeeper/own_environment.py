@@ -1,6 +1,6 @@
-"""A virtual environment of its own for a process whose packages the base environment cannot share.
+"""A separate virtual environment for a process whose packages conflict with the base environment's.
 
-It is installed only if the operator asks for it, by a command or by an option of `tollkeeper up`.
+It is installed only if the operator requests it, by a command or an option of `tollkeeper up`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is installed: its name, folder beside the code, list in `constraints/`, duration, and the command for it."""
+    """A package to install: name, folder beside the code, list in `constraints/`, duration, and install command."""
 
     name: str
     folder: str
@@ -29,7 +29,7 @@ class Contents:
 
 
 class OwnEnvironment:
-    """A folder beside the code, or another Python that the operator names. `installs`: whether pip may be run."""
+    """A virtual environment beside the code, or a Python that the operator names. `installs`: whether pip may run."""
 
     def __init__(self, contents: Contents, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
         self._contents = contents
@@ -42,16 +42,16 @@ class OwnEnvironment:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether nothing is to be installed."""
+        """Return whether everything is installed already."""
         try:
             return self._is_others or self._stamp.read_text() == self._wanted()
         except OSError:
             return False
 
     async def set_up(self, say: Say) -> None:
-        """Install what is missing, telling `say` what takes so long, if that was asked for.
+        """Install missing packages if `installs`, reporting progress with `say`.
 
-        Raises ConfigurationError if it fails, or something is missing and nobody asked for an installation.
+        Raises ConfigurationError if that fails, or if packages are missing and `installs` is false.
         """
         if self.is_ready:
             return
@@ -66,7 +66,7 @@ class OwnEnvironment:
             ) from error
 
     def _require_installed(self, say: Say) -> None:
-        """Accept an environment with other versions than listed, with a warning: it was installed as a whole."""
+        """Raise ConfigurationError if the package is missing; if it has other versions than listed, only warn."""
         name, how = self._contents.name, f"run `{self._contents.command}`, or start with --install"
         if not self._stamp.is_file():
             raise ConfigurationError(f"{name} is not installed in {self._folder}; {how}")
@@ -80,7 +80,7 @@ class OwnEnvironment:
         await run_installer(sys.executable, "-m", "venv", str(self._folder), name=name)
         await run_installer(
             *(str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--no-deps", "-r", str(self._versions)),  # all of them are listed: there is nothing to resolve
+            *("--no-deps", "-r", str(self._versions)),  # the list is complete: no dependency resolution is needed
             name=name,
         )
         self._stamp.write_text(self._wanted())
@@ -91,7 +91,7 @@ class OwnEnvironment:
 
 
 async def run_installer(*command: str, name: str = "the") -> None:
-    """Run a command that installs. Raises ConfigurationError with its last line where it fails."""
+    """Run an install command. Raises ConfigurationError with its last line of output if it fails."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
@@ -111,7 +111,7 @@ async def run_installer(*command: str, name: str = "the") -> None:
 
 
 def main(environment: OwnEnvironment) -> int:
-    """Set an environment up from a terminal. Gives the exit status."""
+    """Set up an environment from a terminal; return the exit status."""
     try:
         asyncio.run(environment.set_up(lambda line: print(line, flush=True)))
     except ConfigurationError as error:

@@ -9,12 +9,12 @@ from backends.network.tls import own_server_tls
 
 
 def gateway_certificate(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the path of the gateway's certificate; empty if it speaks plain HTTP."""
+    """Return the path of the gateway's certificate; "" if it uses plain HTTP."""
     return environment.get("TOLLKEEPER_TLS_CERTIFICATE", "")
 
 
 def trust(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
-    """Return what the gateway at a URL is verified by; `None`: by what the system trusts.
+    """Return the TLS context that verifies the gateway at a URL; `None`: use the system's CA certificates.
 
     Raises ConfigurationError if the certificate cannot be read.
     """

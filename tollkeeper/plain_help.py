@@ -1,20 +1,20 @@
-"""Help of commands in plain text: short helps in full, names of arguments and values in capitals, examples to copy."""
+"""Formats help as plain text: unabridged summaries, argument names and value names in capitals, examples to copy."""
 
 import re
 from pathlib import Path
 from typing import Any, Final, get_args
 
-MAX_WIDTH: Final = 120  # columns of help on a wider terminal
-_EXAMPLE_WIDTH: Final = 76  # columns of an example, which is indented by two in a terminal of 80
+MAX_WIDTH: Final = 120  # maximum width of help in columns
+_EXAMPLE_WIDTH: Final = 76  # maximum width of an example, which is indented by two in a terminal of 80 columns
 _SENTENCE_END: Final = re.compile(r"(?<=\.)\s")
 _WORD: Final = re.compile(r"(?:[^\s'\"]|'[^']*'|\"[^\"]*\")+")
 _VALUES: Final = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
 def with_plain_help(command: Any) -> Any:
-    """Return a command, changed so that its help and that of all commands below it read without knowing Python.
+    """Change the help of a command and its subcommands to plain text without Python terms; return the command.
 
-    Rich's tables are not used: they cut option names and variables at 80 columns.
+    Rich's tables are not used, because they truncate option names at 80 columns.
     """
     command.rich_markup_mode = None
     command.short_help = first_sentence(command.short_help or command.help or "")
@@ -26,14 +26,14 @@ def with_plain_help(command: Any) -> Any:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a help, in one line. Click's own summary is cut at the terminal's width."""
+    """Return the first sentence of a help text, on one line. Click's own summary is truncated."""
     return " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
 
 
 def examples_text(lines: list[str]) -> str:
-    r"""Return examples as the last part of a command's help; long ones continue after ` \`, so that a shell takes them.
+    r"""Return the examples section of a command's help; long lines continue after ` \`, as in a shell.
 
-    The marker \b before a paragraph keeps Click from wrapping it, which would break options at their hyphens.
+    The marker \b before a paragraph keeps Click from wrapping it, which would split options at their hyphens.
     """
     head = "Examples:" if len(lines) > 1 else "Example:"
     return "\n\n".join([head, *("\b\n" + "\n".join(_broken(line)) for line in lines)])
@@ -53,19 +53,19 @@ def _broken(line: str) -> list[str]:
 
 def _make_plain(parameter: Any) -> None:
     if "default" in (parameter.help or ""):
-        parameter.show_default = False  # the sentence says it, in words
+        parameter.show_default = False  # the help text states the default
     if parameter.param_type_name == "argument":
         parameter.metavar = (parameter.metavar or parameter.name).strip("[].").upper()
         usage = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
         pieces = [usage + ("..." if parameter.nargs != 1 else "")]
         parameter.get_usage_pieces = lambda ctx: pieces
-        parameter.display_type_rich = lambda ctx: ""  # "<str>" behind the name
+        parameter.display_type_rich = lambda ctx: ""  # removes "<str>" after the name
     elif parameter.metavar is None:
         parameter.metavar = _value_of(parameter.type_descriptor)
 
 
 def _value_of(kind: Any) -> str | None:
-    """Return the word for an option's value; None if Typer lists the choices."""
+    """Return the placeholder for an option's value, such as TEXT; None if Typer lists the choices."""
     if kind.is_choice:
         return None
     if kind.is_datetime:

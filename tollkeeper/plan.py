@@ -1,4 +1,4 @@
-"""Processes of one machine, their order and settings: the table that `up` supervises."""
+"""The processes that `tollkeeper up` supervises on one machine, their order and settings."""
 
 import math
 import sys
@@ -27,7 +27,7 @@ _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "[::1]"}  # addresses to listen on, no
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the operator chose for `up`. `store_url` empty means the embedded store."""
+    """The options of `tollkeeper up`. An empty `store_url` means the embedded store."""
 
     data: Path
     ports: Ports
@@ -35,22 +35,22 @@ class Choices:
     store_url: str = ""
     has_dashboard: bool = True
     has_engine: bool = True
-    workers: int = 1  # data planes that share the port
+    workers: int = 1  # gateway processes that share the port
     model: str = ""  # a directory or hub name that the engine host serves beside the built-in model
-    providers_python: str = ""  # of the provider host; empty: .venv-providers
-    vllm_python: str = ""  # of an engine host of kind vllm; empty: .venv-vllm
-    installs: bool = False  # whether pip may be run for those two where they are missing
-    certificate: str = ""  # the gateway's, a PEM file; empty: it speaks plain HTTP
-    settles: bool = False  # a collector was killed in the middle of an insert, which is finished before migrations
-    hung_restart_seconds: float = HUNG_RESTART_SECONDS  # of all but engine hosts and the store; 0: never
+    providers_python: str = ""  # Python of the provider host; empty: .venv-providers
+    vllm_python: str = ""  # Python of an engine host of kind vllm; empty: .venv-vllm
+    installs: bool = False  # whether pip may install LiteLLM or vLLM if missing
+    certificate: str = ""  # the gateway's PEM file; empty: plain HTTP
+    settles: bool = False  # a collector was killed during an insert, which is completed before migrations
+    hung_restart_seconds: float = HUNG_RESTART_SECONDS  # for all processes except engine hosts and the store; 0: never
 
     @property
     def shows_dashboard_to_others(self) -> bool:
-        """Whether other machines may reach the dashboard."""
-        return self.has_dashboard and not listens_on_loopback(self.host)  # where another name leads is not known here
+        """Return whether the dashboard listens on an address that other machines can reach."""
+        return self.has_dashboard and not listens_on_loopback(self.host)  # a name: its address is not known here
 
     def listening(self) -> dict[str, int]:
-        """Return the ports that will be listened on, by name."""
+        """Return the ports that the processes will listen on, by name."""
         ports = self.ports.by_name()
         names = ["gateway", "control", "analytics", "collector", "otlp_grpc", "collector_health"]
         names += [] if self.store_url else ["store_http", "store_native"]
@@ -58,7 +58,7 @@ class Choices:
         return {name: ports[name] for name in names}
 
     def addresses(self) -> dict[str, str]:
-        """Return the URLs where the processes answer on this machine."""
+        """Return the local URLs of the processes, by name."""
         reachable = _EVERYWHERE.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
         ports = self.ports
         addresses = {
@@ -74,32 +74,31 @@ class Choices:
 
 
 def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
-    """Lay out the stages: store, migrations, then what the gateway needs, then the gateway and the dashboard.
+    """Return the stages: store, migrations, processes that the gateway needs, then gateway, analytics and dashboard.
 
-    The store and the collector listen on the loopback interface whatever the host: one holds the books, the
-    other writes them, and neither asks its callers who they are.
+    The store and the collector always listen on the loopback interface, because they do not authenticate callers.
     """
     addresses = choices.addresses()
     shared = _shared(choices, without_provider_keys(environment))
-    if choices.certificate:  # else the dashboard would show a plain URL
+    if choices.certificate:  # so that the dashboard shows the gateway's https URL
         shared.setdefault("TOLLKEEPER_GATEWAY_URL", addresses["gateway"])
     inside = {**shared, "TOLLKEEPER_HOST": LOOPBACK}
     outside = {**shared, "TOLLKEEPER_HOST": choices.host}
     health = f"http://{LOOPBACK}:{choices.ports.collector_health}"
-    # Before the gateway, which loads what the first start of the control plane writes, and after it at the end,
-    # when the collector takes the gateway's last records.
+    # Started before the gateway, which needs what the control plane's first start creates; stopped after it, because
+    # the collector receives the gateway's last records.
     control, hung = addresses["control"], choices.hung_restart_seconds
     standing: tuple[ChildSpec, ...] = (
-        # Not /ready: it has to start while the disk or its spool is full, because it is what drains them.
+        # Not /ready: the collector must start even if the disk or its spool is full, because it drains them.
         _answering("collector", "collector", inside, f"{health}/health", f"{health}/health", hung),
         _answering("control", "gateway.control", outside, f"{control}/health", f"{control}/health", hung),
     )
     serving = _gateways(choices, outside, addresses["gateway"], hung)
-    # Among the last to start and the first to end: it watches the others and nobody waits for it.
+    # Started last and stopped first: it monitors the others, and none depends on it.
     alive = f"{addresses['analytics']}/health"
     serving.append(_answering("analytics", "analytics", outside, alive, alive, hung))
     if choices.has_engine and not is_vllm(environment):
-        # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
+        # Not awaited: loading is slow, and the gateway serves everything else meanwhile.
         engine = _engine_host(module("backends.engine"), inside)
         standing = (*standing, replace(engine, ends_first=True))
     if environment.get("TOLLKEEPER_TOOLS_FILE"):
@@ -113,31 +112,31 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         Stage(tuple(serving)),
     ]
     if choices.settles:
-        # First, because settling writes to the store: one of a newer release is to be left alone.
+        # First, because settling writes to the store: a store of a newer release must not be changed.
         checking = ChildSpec("migrations", (*module("migrations"), "--check"), inside)
         settling = ChildSpec("settle", (*module("collector"), "--settle"), inside)
         stages[:0] = [Stage((checking,), runs_once=True), Stage((settling,), runs_once=True)]
     if not choices.store_url:
         ping = f"{addresses['store']}/ping"
-        # Never restarted for being hung: what it has taken is safe, and the rest waits in the collector's spool.
+        # Never restarted when hung: its data is safe, and new records wait in the collector's spool.
         stages.insert(0, Stage((_answering("store", "backends.store", inside, ping, ping, 0.0),)))
     return tuple(stages)
 
 
 def is_vllm(environment: Mapping[str, str]) -> bool:
-    """Return whether the operator wants the engine host to be of kind vllm: it has a Python of its own."""
+    """Return whether the engine host is of kind vllm, which runs in its own Python."""
     return environment.get("TOLLKEEPER_ENGINE_KIND", "") == "vllm"
 
 
 def vllm_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
-    """Return how to run an engine host of kind vllm: by another Python, which finds this code by PYTHONPATH."""
+    """Return the process of an engine host of kind vllm: it runs in another Python, with this code in PYTHONPATH."""
     shared = _shared(choices, without_provider_keys(environment))
     found = {**shared, "TOLLKEEPER_HOST": LOOPBACK, "PYTHONPATH": str(ROOT)}
     return _engine_host((str(python), "-P", "-m", "backends.engine"), found)
 
 
 def provider_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
-    """Lay out the provider host: another Python, which finds our code by its path, and the providers' keys."""
+    """Return the process of the provider host: it runs in another Python, with this code's path and providers' keys."""
     found = {**_shared(choices, environment), "PYTHONPATH": str(ROOT)}
     socket = found.get("TOLLKEEPER_PROVIDERS_SOCKET") or choices.data / "run" / "providers.sock"
     return ChildSpec(
@@ -150,7 +149,7 @@ def provider_host(choices: Choices, environment: Mapping[str, str], python: Path
 
 
 def _tool_host(environment: Mapping[str, str], hung_seconds: float) -> ChildSpec:
-    """Lay out the tool host, which the gateway reaches by its socket."""
+    """Return the process of the tool host, which the gateway reaches by its socket."""
     socket = tools_socket_of(
         Path(environment["TOLLKEEPER_TOOLS_SOCKET"]) if environment.get("TOLLKEEPER_TOOLS_SOCKET") else None,
         Path(environment["TOLLKEEPER_DATA"]),
@@ -186,7 +185,7 @@ def _answering(
 
 
 def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
-    """Read a time of the supervisor's own. Raise ConfigurationError if it is none."""
+    """Parse one of the supervisor's time settings, in seconds. Raises ConfigurationError if it is invalid."""
     text = environment.get(name, "")
     try:
         seconds = float(text) if text else default
@@ -198,7 +197,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
 
 
 def without_provider_keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the variables that TOLLKEEPER_PROVIDERS_KEYS names: they are for the provider host alone."""
+    """Return the environment without the variables in TOLLKEEPER_PROVIDERS_KEYS: only the provider host gets them."""
     patterns = listed(environment.get("TOLLKEEPER_PROVIDERS_KEYS", ""))
     return {
         name: value
@@ -222,12 +221,12 @@ def _shared(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _gateways(choices: Choices, environment: Mapping[str, str], address: str, hung_seconds: float) -> list[ChildSpec]:
-    """Lay out the data planes. Raises ConfigurationError if several have nothing to count in together."""
+    """Return the gateway processes. Raises ConfigurationError for several processes without Redis."""
     workers = choices.workers
     if workers > 1 and not environment.get("TOLLKEEPER_REDIS_URL"):
         raise ConfigurationError(several_need_redis(workers))
     several = {"TOLLKEEPER_WORKERS": str(workers)}
-    # The supervisor drains them before it stops them: there is nobody left to tell.
+    # The supervisor drains gateways before it stops them, so they need no delay before draining.
     several["TOLLKEEPER_WATCHED_PROCESSES"] = environment.get("TOLLKEEPER_WATCHED_PROCESSES") or _watched(choices)
     several["TOLLKEEPER_DRAIN_NOTICE_SECONDS"] = environment.get("TOLLKEEPER_DRAIN_NOTICE_SECONDS", "0")
     return [
@@ -238,7 +237,7 @@ def _gateways(choices: Choices, environment: Mapping[str, str], address: str, hu
             f"{address}/ready",
             choices.certificate,
             drains=True,
-            # Several share the port: who would answer there is not known, and only a stopped one is noticed.
+            # With a shared port it is unknown which process answers a probe; only stopped processes are detected.
             alive_url=f"{address}/health" if workers == 1 else "",
             hung_restart_seconds=hung_seconds,
         )
@@ -247,7 +246,7 @@ def _gateways(choices: Choices, environment: Mapping[str, str], address: str, hu
 
 
 def _watched(choices: Choices) -> str:
-    """Return the addresses by which gateways watch the other processes that run here."""
+    """Return the URLs by which gateways monitor the other processes on this machine."""
     addresses = choices.addresses()
     watched = {
         "collector": f"http://{LOOPBACK}:{choices.ports.collector_health}/health",
@@ -262,12 +261,13 @@ def _watched(choices: Choices) -> str:
 
 
 def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that name what the engine host serves and where it is."""
+    """Return the environment variables of the engine host: its models and its socket."""
     if not choices.has_engine:
         return {}
     named = environment.get("TOLLKEEPER_ENGINE_MODEL", "")
     models = [named or f"{BUILTIN_MODEL}={BUILTIN_PATH}"]
-    alone = is_vllm(environment) and not named  # vLLM takes the whole GPU for a model, so the example gives way
+    # A vLLM model uses the whole GPU, so the built-in model is not loaded.
+    alone = is_vllm(environment) and not named
     if choices.model:
         models = [choices.model] if alone else [*models, choices.model]
     name = environment.get("TOLLKEEPER_ENGINE_NAME") or "default"
@@ -281,8 +281,8 @@ def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dic
 
 
 def module(name: str) -> tuple[str, ...]:
-    """Return the command that runs a process of ours.
+    """Return the command that runs a module of this project.
 
-    `-P`: a folder `gateway` where the operator happens to stand must not go before the package.
+    `-P`: a folder such as `gateway` in the working directory must not shadow the package.
     """
     return (sys.executable, "-P", "-m", name)

@@ -1,4 +1,4 @@
-"""`tollkeeper plan`: simulate how many replicas a load needs, and what-if changes."""
+"""`tollkeeper plan`: simulates how many replicas a workload needs, and what-if changes."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,7 +72,7 @@ def plan_command(
 ) -> None:
     """Simulate a pool on recorded traffic: routing policy, scheduler and fitted step times."""
     use_compiled()
-    # Here: what is compiled is found from now on, and numpy would slow every other command down.
+    # Imported here: compiled modules are found from now on, and numpy would slow down every other command.
     from tollkeeper.planning import Asked, answer
 
     with one_line_errors():

@@ -1,4 +1,4 @@
-"""Run `tollkeeper plan`: find a workload and a replica setup, and simulate."""
+"""Runs `tollkeeper plan`: determines workload and replica setup, and simulates."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tollkeeper.replay.formats import read_trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the command line says; what is left out is `None` or empty."""
+    """The options of `tollkeeper plan`; those not given are `None` or empty."""
 
     data: Path
     store_url: str
@@ -53,9 +53,9 @@ class Asked:
 
 
 def answer(asked: Asked) -> dict[str, object]:
-    """Find the workload and the replica, and play the plan as it is and as it would be.
+    """Determine workload and replica, simulate the current and the changed setup, and return the result as JSON types.
 
-    Raises our errors: on options that contradict each other, where the store has too little, if it is not there.
+    Raises InvalidRequest for contradictory options, and errors if the store has too few records or does not answer.
     """
     workload, setup = _found(asked)
     question = WhatIf(
@@ -98,7 +98,7 @@ def _found(asked: Asked) -> tuple[Workload, ReplicaSetup]:
 
 
 def _traced(path: Path) -> Workload:
-    """Read a trace as a workload. Requests without a prompt or an answer are planned with a token of each."""
+    """Read a trace as a workload. Requests without a prompt or an answer get one token of each."""
     trace = read_trace(path)
     requests = [
         PlannedRequest(

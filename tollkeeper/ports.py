@@ -1,4 +1,4 @@
-"""The TCP ports of one installation: their names, defaults, variables, and who holds one that is taken."""
+"""The TCP ports of an installation: names, defaults, environment variables, and checks whether they are free."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _HIGHEST = 65535
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Every port that the processes of one installation listen on, or will."""
+    """All ports that the processes of an installation listen on."""
 
     gateway: int = 8080
     control: int = 8081
@@ -30,7 +30,7 @@ class Ports:
 
     @classmethod
     def from_base(cls, base: int) -> "Ports":
-        """Lay all ports out from `base` upwards, in the order of the fields. Raises ConfigurationError."""
+        """Return consecutive ports from `base` upwards, in the order of the fields. Raises ConfigurationError."""
         count = len(fields(cls))
         highest = _HIGHEST - count + 1
         if not 1 <= base <= highest:
@@ -39,7 +39,7 @@ class Ports:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Ports":
-        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is not a port."""
+        """Return the default ports, overridden by TOLLKEEPER_*_PORT. Raises ConfigurationError for an invalid port."""
         chosen: dict[str, int] = {}
         for name in port_names():
             text = environment.get(variable_of(name), "")
@@ -51,7 +51,7 @@ class Ports:
         return cls(**chosen)
 
     def names_own_store(self, store_url: str) -> bool:
-        """Return whether a URL is the address at which the embedded store of this installation listens."""
+        """Return whether a URL is the address of this installation's embedded store."""
         try:
             parts = urlsplit(store_url)
             port = parts.port or 80
@@ -65,12 +65,12 @@ class Ports:
         return {name: getattr(self, name) for name in port_names()}
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that tell every process its ports."""
+        """Return the environment variables that set the ports of all processes."""
         return {variable_of(name): str(port) for name, port in self.by_name().items()}
 
 
 def port_names() -> tuple[str, ...]:
-    """Return the names of all ports, in the order `--port-base` lays them out."""
+    """Return the names of all ports, in the order in which `--port-base` numbers them."""
     return tuple(field.name for field in fields(Ports))
 
 
@@ -80,15 +80,15 @@ def variable_of(name: str) -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether this process could listen on a port now."""
+    """Return whether this process could listen on a port."""
     return _obstacle(host, port) is None
 
 
 def _obstacle(host: str, port: int) -> OSError | None:
-    """Return what keeps this process from listening on a port; `None` if nothing does."""
+    """Return the error that keeps this process from listening on a port; `None` if it can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do: a connection of a finished server that lingers in TIME_WAIT is no obstacle.
+        # As servers do: connections of an ended server in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -98,10 +98,10 @@ def _obstacle(host: str, port: int) -> OSError | None:
 
 
 def holder_of(port: int) -> str:
-    """Return the name of the process that listens on a port, as far as this user may know."""
+    """Return the name and pid of the process that listens on a port, or "another user's process"."""
     try:
         connections = psutil.net_connections(kind="tcp")
-    except (psutil.AccessDenied, OSError):  # macOS shows other processes' sockets to root only
+    except (psutil.AccessDenied, OSError):  # macOS shows other processes' sockets only to root
         return "another process"
     for connection in connections:
         if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
@@ -110,7 +110,7 @@ def holder_of(port: int) -> str:
 
 
 def require_free(host: str, ports: Mapping[str, int]) -> None:
-    """Raise ConfigurationError on the first port that cannot be had, naming it, its holder and the remedy."""
+    """Raise ConfigurationError for the first port that is not available, with its owner and a remedy."""
     for name, port in ports.items():
         obstacle = _obstacle(host, port)
         if obstacle is not None and obstacle.errno != errno.EADDRINUSE:

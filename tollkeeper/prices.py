@@ -1,4 +1,4 @@
-"""`tollkeeper prices`: providers' list prices as cards of this installation, by which its gateways then charge."""
+"""`tollkeeper prices`: price cards, and their import from the built-in list of providers' prices."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`tollkeeper prices refresh`: follows changes of providers' list prices, whose effect is shown first."""
+"""`tollkeeper prices refresh`: replaces imported cards whose list price has changed, after showing the effect."""
 
 import os
 from collections.abc import Collection
@@ -60,7 +60,7 @@ def refresh(
 
 
 def show_effect(found: PriceRefresh, *, as_json: bool, dry_run: bool, yes: bool) -> bool:
-    """Print what would change and what that costs. Return whether it is to be done; raise Exit if it was declined."""
+    """Print the price changes and their effect on cost. Return whether to apply them; raises Exit if declined."""
     rows = [_row(change, found.costs[change.old.version]) for change in found.changes]
     if as_json:
         print_json({"list": found.list_name, "month": found.month, "changes": rows})

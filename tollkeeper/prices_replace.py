@@ -1,4 +1,4 @@
-"""`tollkeeper prices replace`: one price card takes the place of another, whose effect is shown first."""
+"""`tollkeeper prices replace`: replaces a price card by a new one, after showing the effect on cost."""
 
 import os
 from contextlib import ExitStack
@@ -57,7 +57,7 @@ def replace_command(
 
 
 def _changed(before: PriceCard, version: str, prices: list[str], percent: int, now: datetime) -> PriceCard:
-    """Return the new card: the old one with a percentage on all prices, and then with the prices that are named."""
+    """Return the new card: the old one with `percent` added to all prices, then with the given prices replaced."""
     if not prices and not percent:
         raise InvalidRequest("nothing would change; give --price or --percent", param="price")
     after = adjusted(before, before.tenant, percent) if percent else before

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from contracts.errors import TollkeeperError
 
-_GAP: Final = 2  # between columns
-_WRAPPED: Final = 24  # characters that a column of longer texts is left at least
+_GAP: Final = 2  # spaces between columns
+_WRAPPED: Final = 24  # minimum width in characters of a column that is wrapped
 _STYLES = {
     "ok": "green",
     "warn": "yellow",
@@ -27,7 +27,7 @@ _STYLES = {
 
 @contextmanager
 def one_line_errors(status: int = 2) -> Iterator[None]:
-    """Turn an error of ours into one line on stderr and an exit status."""
+    """Print a TollkeeperError of the `with` block as one line on stderr, and exit with `status`."""
     try:
         yield
     except TollkeeperError as error:
@@ -41,7 +41,7 @@ def print_json(value: object) -> None:
 
 
 def said_to_people(as_json: bool) -> Callable[[str], None]:
-    """Return what says a command's progress: to people a line each, nothing if a machine reads what follows."""
+    """Return the function that prints a command's progress; it prints nothing if the output is JSON."""
     return say_nothing if as_json else typer.echo
 
 
@@ -52,7 +52,7 @@ def say_nothing(line: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], cell: Callable[[Mapping[str, Any], str], str], empty: str
 ) -> None:
-    """Print rows under headings; `empty` if there are none. A table too wide for the terminal becomes records."""
+    """Print a table, or the text `empty` if there are no rows. If it is too wide, print one record per row."""
     texts = [[cell(row, column) for column in columns] for row in rows]
     console = Console()
     if not texts:
@@ -66,7 +66,7 @@ def print_table(
 
 
 def print_record(fields: Mapping[str, str]) -> None:
-    """Print one field a line, each in one piece, for a terminal of any width. Empty ones are left out."""
+    """Print one field per line, unwrapped, without empty fields."""
     console = Console(highlight=False)
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
@@ -76,12 +76,12 @@ def print_record(fields: Mapping[str, str]) -> None:
 
 
 def is_identity(column: str) -> bool:
-    """Return whether a column holds what people copy: it is never broken over lines."""
+    """Return whether a column has ids or names that people copy, which are never wrapped."""
     return column in ("id", "name", "version", "email") or column.endswith((" id", "_id"))
 
 
 def _fits(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> bool:
-    """Return whether the rows are readable side by side: identities and short words whole, long texts wrapped a bit."""
+    """Return whether a table fits the width: ids and short words unwrapped, long texts wrapped moderately."""
     needed = _GAP * (len(columns) - 1)
     for number, column in enumerate(columns):
         longest = max(len(line) for row in texts for line in (row[number].splitlines() or [""]))
@@ -95,6 +95,6 @@ def _table(columns: Sequence[str], texts: Iterable[Sequence[str]]) -> Table:
     for column in columns:
         table.add_column(column, no_wrap=is_identity(column))
     for row in texts:
-        # Text, not markup: a name may hold square brackets.
+        # Text, not markup: a name may contain square brackets.
         table.add_row(*(Text(text, style=_STYLES.get(text, ""), overflow="fold") for text in row))
     return table

@@ -1,4 +1,4 @@
-"""`erase` and `export` of a tenant or an end user, in every place that keeps their rows."""
+"""Erasure and export of a tenant's or an end user's rows, in every database and file that has them."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ users = typer.Typer(help="End users, as applications name them.", no_args_is_hel
 
 
 def _named(value: str) -> str:
-    """Refuse an empty name, such as an unset variable gives: rows without a tenant or a user are everyone else's."""
+    """Validate a name argument: refuses "" (from an unset variable), which would match rows without tenant or user."""
     if not value.strip():
         raise typer.BadParameter("it is empty; name one")
     return value
@@ -43,7 +43,7 @@ Grace = Annotated[
 
 
 class Place:
-    """A new directory with a file of JSON lines for each table. `rows` counts them, by "DATABASE/TABLE"."""
+    """A new directory with a file of JSON lines per table. `rows` counts them by "DATABASE/TABLE"."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -56,7 +56,7 @@ class Place:
             ) from error
 
     def write(self, database: str, table: str, pieces: Iterable[bytes]) -> None:
-        """Write a table's lines."""
+        """Write a table's rows as JSON lines."""
         folder = self._directory / database
         folder.mkdir(exist_ok=True, mode=0o700)
         descriptor = os.open(folder / f"{table}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -88,7 +88,7 @@ def erase_tenant_command(
                 is_there = get_tenant(session, tenant) is not None
                 update_tenant(session, _author(), tenant, TenantChange(is_active=False))
             except NotFound:
-                is_there = False  # erased before: what came after is erased now
+                is_there = False  # erased before: erase what was recorded since
         if is_there:
             time.sleep(grace_seconds)
         rows = {"store": in_store.erase_tenant(opened.store, opened.turns, tenant, say)}
@@ -185,7 +185,7 @@ def _author() -> Author:
 
 
 def _counted(rows: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in rows.items()) + " rows" if rows else "nothing was there"
+    return ", ".join(f"{name} {count}" for name, count in rows.items()) + " rows" if rows else "no rows found"
 
 
 def _told(as_json: bool, facts: Mapping[str, object], line: str) -> None:

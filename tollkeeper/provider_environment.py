@@ -11,7 +11,7 @@ _LITELLM: Final = Contents("LiteLLM", ".venv-providers", "providers.txt", "about
 
 
 class ProviderEnvironment(OwnEnvironment):
-    """The folder `.venv-providers` beside the code, or another Python that the operator names."""
+    """The virtual environment `.venv-providers` beside the code, or a Python that the operator names."""
 
     def __init__(self, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
         super().__init__(_LITELLM, root, python, installs=installs)

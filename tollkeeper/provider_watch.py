@@ -1,4 +1,4 @@
-"""Runs the provider host while the gateway has targets that need it, and no longer: it is large and holds keys."""
+"""Runs the provider host only while the gateway has targets that need it, because it is large and has API keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ NAME = "providers"
 
 
 class Environment(Protocol):
-    """Where the host's Python comes from."""
+    """The virtual environment of the provider host."""
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """Install what is missing. Raises ConfigurationError."""
@@ -20,7 +20,7 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchTimes:
-    """How often to ask, how long a host that nobody needs stays, how long after a failure to try again: seconds."""
+    """Seconds between polls, until an unneeded host is stopped, and until a retry after a failure."""
 
     poll_seconds: float = 5.0
     idle_seconds: float = 60.0
@@ -28,7 +28,7 @@ class WatchTimes:
 
 
 class ProviderWatch:
-    """Asks the gateway again and again. `is_needed` gives `None` if it does not say."""
+    """Polls the gateway and starts or stops the provider host. `is_needed` returns `None` if that is unknown."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class ProviderWatch:
 
     @property
     def child(self) -> Child | None:
-        """The host, while it is kept running."""
+        """Return the host's process; `None` if it is not running."""
         return self._child
 
     async def run(self) -> None:
-        """Start and end the host as it is needed, until cancelled; `stop` ends what then still runs."""
+        """Start and stop the host as needed, until cancelled; then call `stop`."""
         loop = asyncio.get_running_loop()
         needed_at = loop.time()
         while True:
@@ -69,7 +69,7 @@ class ProviderWatch:
             await asyncio.sleep(self._times.poll_seconds)
 
     async def stop(self, grace_seconds: float) -> None:
-        """End the host, if it runs."""
+        """Stop the host if it runs."""
         child, self._child = self._child, None
         if child is not None:
             await child.stop(grace_seconds)
@@ -88,7 +88,7 @@ class ProviderWatch:
         self._running = asyncio.create_task(self._child.keep_running(), name=NAME)
 
     async def _give_up(self) -> None:
-        """Let go of a host that cannot run as it is configured: everything else goes on."""
+        """Stop restarting a host with an invalid configuration; all other processes continue."""
         assert self._running is not None
         error = self._running.exception()
         self._child = self._running = None

@@ -1,4 +1,4 @@
-"""`tollkeeper reconcile`: compare providers' bills with recorded usage; every difference has a cause."""
+"""`tollkeeper reconcile`: compares providers' bills with recorded usage, and finds the cause of each difference."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tollkeeper request`: finding single requests, and everything that is known of one."""
+"""`tollkeeper request`: finds requests, and shows one in detail."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Parts that a backup does not contain and that must be restored separately first."""
+"""Determines the parts that a backup does not contain and that must be restored separately first."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 _SETTING: Final = "TOLLKEEPER_"
-# Tables whose rows are of no use without a secret, for backups of a version that noted no fingerprints.
+# Tables whose rows need a secret, for backups of older versions, which did not record fingerprints.
 _NEEDED: Final = {
     KEY_PEPPER: ("api_keys", "admin_tokens"),
     SEALING_KEY: ("alert_channels", "stored_keys"),
@@ -29,16 +29,16 @@ _NEEDED: Final = {
 
 
 class NotIncluded(msgspec.Struct, frozen=True):
-    """A part of the installation that a backup does not hold, and what it is there for."""
+    """A part of the installation that a backup does not contain, and its purpose."""
 
     what: str
     why: str
 
 
 def not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str]) -> tuple[NotIncluded, ...]:
-    """Return what of an installation a backup does not hold.
+    """Return the parts of an installation that a backup does not contain.
 
-    `begun` are the audit chains that the control database names, `kept` those that are in the backup.
+    `begun`: audit chains that the control database names; `kept`: those in the backup.
     """
     return tuple(_not_included(data, begun, kept))
 
@@ -61,12 +61,12 @@ def _not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str])
 
 
 def settings_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the settings that are set, without their values."""
+    """Return the names of the settings in the environment, without their values."""
     return tuple(sorted(name for name, value in environment.items() if name.startswith(_SETTING) and value))
 
 
 def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
-    """Return what must be put back before a restore: secrets, and the chains that sign the database's audit log."""
+    """Return what must be in place before a restore: secrets, and the chains that sign the database's audit log."""
     secrets = SecretFiles(data / "secrets")
     rows = {table: archived.rows for table, archived in control.tables.items()}
     if rows.get(KNOWN_SECRETS):
@@ -98,7 +98,7 @@ def begun_in(backup: Path) -> dict[str, str]:
 
 
 def chains_of(root: Path) -> dict[str, str]:
-    """Return the names of the chains in a directory, with their folders'. Raises ConfigurationError."""
+    """Return the folder names of the audit chains in a directory, by chain. Raises ConfigurationError."""
     return {find_end(directory, "", 0).chain: directory.name for directory in chain_directories(root)}
 
 

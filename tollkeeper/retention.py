@@ -1,4 +1,4 @@
-"""`tollkeeper retention`: for how long tables keep their rows, for everyone and for a tenant that wants less."""
+"""`tollkeeper retention`: how long rows of each table are kept, in general and by tenant."""
 
 import os
 from collections.abc import Mapping

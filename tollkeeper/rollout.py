@@ -1,5 +1,4 @@
-"""`tollkeeper rollout`: a candidate beside an incumbent on a route, through the control plane; how both did, from the
-store."""
+"""`tollkeeper rollouts`: starts and controls rollouts via the control plane's API, and compares both arms."""
 
 import os
 from collections.abc import Mapping
@@ -44,7 +43,7 @@ def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as
 def pause(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Keep the current share. Guards stay active."""
+    """Pause a rollout at its current share. Guards stay active."""
     _act("pause", name, reason, data, control_url, as_json)
 
 
@@ -60,7 +59,7 @@ def resume(
 def advance(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Start the next step now."""
+    """Start a rollout's next step now."""
     _act("advance", name, reason, data, control_url, as_json)
 
 
@@ -68,7 +67,7 @@ def advance(
 def promote(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Put the candidate in the incumbent's place on the route."""
+    """Replace the incumbent by the candidate on the route. Ends the rollout."""
     _act("promote", name, reason, data, control_url, as_json)
 
 
@@ -92,7 +91,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Compare candidate with incumbent, and shadow copies with their originals, with 95 % confidence intervals."""
-    from analytics.comparison.rollout_report import rollout_report  # here: it loads for seconds
+    from analytics.comparison.rollout_report import rollout_report  # imported here: it takes seconds
 
     with one_line_errors():
         now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`tollkeeper routes`: names that lead to models, through the control plane's HTTP, and where they would lead."""
+"""`tollkeeper routes`: routes via the control plane's API, and explanations of where they send requests."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`tollkeeper routes drill`: a provider's outage, played through before it happens."""
+"""`tollkeeper routes drill`: simulates a provider's outage."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def drill_command(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what a gateway would log of the outage off the terminal: the report says it."""
+    """Suppress the gateway's log of the outage: the report contains the same facts."""
     log = logging.getLogger("gateway.routing.attempts")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -95,13 +95,13 @@ def _plain(report: DrillReport) -> dict[str, object]:
 
 def _print(report: DrillReport) -> None:
     plan = report.plan
-    print_table(_COLUMNS, [_row(one) for one in report.names], _cell, "nothing is served by it")
+    print_table(_COLUMNS, [_row(one) for one in report.names], _cell, "no model or route uses it")
     left, back = report.left_alone_after_seconds, report.back_after_seconds
     typer.echo(
-        f"{plan.provider} is out for {plan.outage_seconds:g} s ({plan.fault}); {report.calls_met} calls met that"
+        f"{plan.provider} is out for {plan.outage_seconds:g} s ({plan.fault}); {report.calls_met} calls affected"
     )
     typer.echo("its circuit never opens" if left is None else f"its circuit opens after {left:.1f} s")
-    typer.echo("it does not come back" if back is None else f"it is called as before {back:.1f} s after its outage")
+    typer.echo("it does not recover" if back is None else f"it has recovered {back:.1f} s after the outage")
 
 
 def _row(one: NameReport) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""`tollkeeper routes eval`: how well a route's examples tell prompts apart, themselves and labelled ones."""
+"""`tollkeeper routes eval`: measures how well a semantic route classifies its own examples and labelled prompts."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ async def _evaluate(spec: SemanticSpec, prompts: Sequence[LabelledPrompt]) -> Ev
 
 
 def _read(file: Path) -> _File:
-    """Read the file. Raises ConfigurationError, which names no prompt."""
+    """Read the file. Raises ConfigurationError, whose message contains no prompt."""
     try:
         return msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), _File)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`tollkeeper up`, `demo` and `doctor`: everything on this machine, with traffic or without, and what it lacks."""
+"""`tollkeeper up`, `demo` and `doctor`: run everything on this machine, with demo data, or check this machine."""
 
 import os
 from pathlib import Path

@@ -134,7 +134,7 @@ def accept(
 
 @contextmanager
 def _alone(files: SecretFiles) -> Iterator[None]:
-    """Hold a lock, so that one rotation of a directory runs at a time: two would overwrite each other's key."""
+    """Hold a lock in a `with` block, so that only one rotation runs: two would overwrite each other's key."""
     try:
         descriptor = os.open(files.directory, os.O_RDONLY)
     except OSError as error:
@@ -147,7 +147,7 @@ def _alone(files: SecretFiles) -> Iterator[None]:
 
 
 def _add_key(files: SecretFiles) -> str:
-    """Put a new key before the others. Running processes reload the file at a value that it encrypted."""
+    """Add a new key before the others and return it. Running processes reload the file when they need the new key."""
     keys = [random_secrets.token_urlsafe(_KEY_BYTES), *_keys_of(files)]
     Sealer(keys)  # raises on an invalid key before the file is changed
     files.replace(KEY_FILE, "\n".join(keys))

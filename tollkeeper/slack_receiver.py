@@ -1,4 +1,4 @@
-"""A stand-in for Slack's incoming webhooks on this machine: a demonstration shows what a channel would be told."""
+"""A local replacement for Slack's incoming webhooks: the demo prints the messages that a channel would get."""
 
 import json
 import threading
@@ -11,9 +11,9 @@ _HOST: Final = "127.0.0.1"
 
 
 class SlackReceiver:
-    """Listens on a free loopback port while it is entered; keeps every message and hands it to `on_message`.
+    """A context manager that listens on a free loopback port, stores messages and passes them to `on_message`.
 
-    `on_message` is called in a thread of the receiver's.
+    `on_message` is called in the receiver's thread.
     """
 
     def __init__(self, on_message: Callable[[str], None] = lambda text: None) -> None:
@@ -25,7 +25,7 @@ class SlackReceiver:
         receiver = self
 
         class Hook(BaseHTTPRequestHandler):
-            timeout = 10  # seconds: a caller that sends nothing must not hold the end up
+            timeout = 10  # timeout in seconds: a silent client must not delay the end
 
             def do_POST(self) -> None:
                 length = self.headers.get("content-length", "")
@@ -37,7 +37,7 @@ class SlackReceiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Do nothing: the messages are what is shown."""
+                """Suppress the HTTP log."""
 
         self._server = ThreadingHTTPServer((_HOST, 0), Hook)
         self._server.daemon_threads = True
@@ -52,7 +52,7 @@ class SlackReceiver:
 
     @property
     def url(self) -> str:
-        """Return the webhook's URL. Only while it is entered."""
+        """Return the webhook's URL. Valid only within the `with` block."""
         assert self._server is not None
         return f"http://{_HOST}:{self._server.server_port}/services/T0/B0/demonstration"
 
@@ -66,7 +66,7 @@ def _is_length(text: str) -> bool:
 
 
 def _text_of(body: bytes) -> str | None:
-    """Return a message's text, `None` if the body is none as Slack takes them."""
+    """Return a message's text; `None` if the body is not a valid Slack message."""
     try:
         message = json.loads(body)
     except ValueError:

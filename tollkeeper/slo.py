@@ -1,4 +1,4 @@
-"""`tollkeeper slos`: service level objectives through the control plane, and their standing from the store."""
+"""`tollkeeper slos`: service level objectives via the control plane's API, and a report of their state."""
 
 import os
 from collections.abc import Mapping

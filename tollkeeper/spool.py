@@ -1,4 +1,4 @@
-"""`tollkeeper spool inspect`: what waits for the store, and what could not be stored and why."""
+"""`tollkeeper spool inspect`: records queued for the store, and dead letters with their causes."""
 
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(help="The collector's spool: records on disk, not yet in the store.", no_args_is_help=True)
 
-_TIME_BYTES: Final = 8  # before each record of the gateway's dead letters
+_TIME_BYTES: Final = 8  # header before each record in the gateway's dead letters
 
 
 @app.callback()
 def _group() -> None:
-    """Make `inspect` a command of its own name also while it is the only one."""
+    """Keep `inspect` as a subcommand, although it is the only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The collector's spool and dead letters, and the records that the gateway has set aside, by event."""
+    """The collector's spool and dead letters, and the gateway's dead letters by event."""
 
     contents: SpoolContents
     causes: Counter[str]
@@ -37,7 +37,7 @@ class Inspection:
     set_aside: Counter[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for machines; times in ISO 8601."""
+        """Return the inspection as JSON types; times in ISO 8601."""
         contents = self.contents
         return {
             "segments": contents.segments,
@@ -112,7 +112,7 @@ def _print(found: Inspection) -> None:
         lines.append(f"received: {_iso(contents.oldest_received_at_ns)} to {_iso(contents.newest_received_at_ns)}")
     if contents.damaged_stretches:
         lines.append(
-            f"damaged: {contents.damaged_stretches} stretches cannot be read (one may be a batch being written)"
+            f"damaged: {contents.damaged_stretches} unreadable sections (one may be a batch that is being written)"
         )
     if contents.missing.is_any:
         lines.append(f"missing: {contents.missing.line()}")

@@ -1,4 +1,4 @@
-"""`tollkeeper store`: check it, repair its rollups, move it."""
+"""`tollkeeper store`: checks the store, repairs its rollups, moves it."""
 
 import os
 from pathlib import Path
@@ -82,7 +82,7 @@ def rebuild_command(
     elif is_applied:
         say(f"rebuilt {rollup} from {plan.source}")
         if plan.derived:
-            say(f"made of it, rebuild them next: {', '.join(plan.derived)}")
+            say(f"derived from it, rebuild these next: {', '.join(plan.derived)}")
     elif plan.changes:
         say("not applied; add --yes to apply it")
 
@@ -135,7 +135,7 @@ def move(
         typer.echo(
             f"moved. From the next start on give every process TOLLKEEPER_STORE_URL={to}, "
             "TOLLKEEPER_STORE_USER and TOLLKEEPER_STORE_PASSWORD, and restart the dashboard now; "
-            "then prove it: tollkeeper store check"
+            "then run: tollkeeper store check"
         )
 
 

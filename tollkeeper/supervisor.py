@@ -1,4 +1,4 @@
-"""Starts the processes of one installation in order, keeps them running, and ends them in reverse order."""
+"""Starts the processes of an installation in order, keeps them running, and stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ _PROBE_TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Processes that start together, once the stage before is ready. `runs_once`: they must end with status 0."""
+    """Processes that start together when the previous stage is ready. `runs_once`: they must end with status 0."""
 
     children: tuple[ChildSpec, ...]
     runs_once: bool = False
@@ -29,13 +29,13 @@ class Stage:
 class Patience:
     """Timeouts in seconds: until a stage is ready, until a process ends, between restarts."""
 
-    ready_seconds: float = 180.0  # all processes import at once, on few and busy cores
+    ready_seconds: float = 180.0  # all processes import at the same time, on few busy cores
     grace_seconds: float = 25.0  # the embedded store may take 20 to write its parts
     backoff: Backoff = field(default_factory=Backoff)
 
 
 class Supervisor:
-    """Holds the children of one installation. One instance runs once."""
+    """Runs the child processes of an installation. Each instance can run once."""
 
     def __init__(
         self, stages: Sequence[Stage], run_directory: Path, print_line: PrintLine, patience: Patience | None = None
@@ -49,14 +49,14 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
-        """Those that are kept running."""
+        """Return the running children, without those that run once."""
         return [child for stage in self._started for child in stage]
 
     async def start(self) -> None:
-        """Start stage by stage, each when the one before is ready.
+        """Start the stages in order, each when the previous one is ready.
 
-        Raises ConfigurationError if a process cannot run as configured or is not ready in time; what was started then
-        still runs, until `stop`.
+        Raises ConfigurationError if a process has an invalid configuration or is not ready in time; processes started
+        before run until `stop`.
         """
         for stage in self._stages:
             if stage.runs_once:
@@ -66,20 +66,20 @@ class Supervisor:
                 await self._start_stage(stage)
 
     async def wait_for_failure(self) -> None:
-        """Wait until a process cannot be kept running, and raise why. Restarts are not failures."""
+        """Wait until a process fails permanently, and raise its error. Restarts are not failures."""
         done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
     async def drain(self) -> None:
-        """Let what drains finish its requests, while all that these need still runs."""
+        """Let the processes that drain finish their requests, while the processes they need still run."""
         draining = [child for child in self.children if child.spec.drains and child.was_ready and child.pid is not None]
         for child in draining:
             child.drain()
         await asyncio.gather(*(self._wait_until_closed(child) for child in draining))
 
     async def stop(self, *, grace_seconds: float | None = None) -> None:
-        """End what ends first, then everything, last stage first. Safe to call at any moment, and again to hurry."""
+        """Stop the processes that end first, then all others, last stage first. May be called again."""
         grace = self._patience.grace_seconds if grace_seconds is None else grace_seconds
         await asyncio.gather(*(child.stop(grace) for child in self.children if child.spec.ends_first))
         for stage in reversed(self._started):
@@ -88,7 +88,7 @@ class Supervisor:
 
     async def _run_to_the_end(self, spec: ChildSpec) -> None:
         child = self._child(spec)
-        self._started.append([child])  # so that a stop in the middle ends it too
+        self._started.append([child])  # registered first, so that `stop` ends it too
         status = await child.run_once()
         self._started.pop()
         if status != 0:
@@ -105,13 +105,13 @@ class Supervisor:
     async def _wait_until_ready(self, child: Child) -> None:
         task = self._tasks[child.spec.name]
         deadline = asyncio.get_running_loop().time() + self._patience.ready_seconds
-        # No proxy from the environment: these are our own processes.
+        # Ignores proxy variables: these are local processes.
         certificate = child.spec.certificate
         verify = own_server_tls(Path(certificate)) if certificate else True
         async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False, verify=verify) as client:
             while not await _answers(client, child):
                 if task.done():
-                    task.result()  # raises why it cannot run
+                    task.result()  # raises the error
                     return  # it was stopped
                 if asyncio.get_running_loop().time() > deadline:
                     raise ConfigurationError(
@@ -122,7 +122,7 @@ class Supervisor:
         child.was_ready = True
 
     async def _wait_until_closed(self, child: Child) -> None:
-        """Wait until a process's port is closed, at most for the time that a process has to end."""
+        """Wait until a process's port is closed, at most for the grace period."""
         host = urlsplit(child.spec.ready_url)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience.grace_seconds):

@@ -1,4 +1,4 @@
-"""`tollkeeper tenants`: the table's commands, switches of content and audit, and export and erasure of a tenant."""
+"""`tollkeeper tenants`: the usual commands of a resource, older switches, and export and erasure of a tenant."""
 
 from typing import Annotated
 

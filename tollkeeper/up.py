@@ -1,4 +1,4 @@
-"""`tollkeeper up`: everything on one machine, from one command to a ready key, until Ctrl-C."""
+"""`tollkeeper up`: starts everything on one machine, prints a key, and runs until Ctrl-C."""
 
 import asyncio
 import signal
@@ -43,7 +43,7 @@ _COLOURS = {
     "analytics": "bright_blue",
     "dashboard": "cyan",
 }
-AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # given the addresses by process
+AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # called with the URLs by process
 
 _EXAMPLE_MODELS = (BUILTIN_MODEL, DEMO_MODEL)
 _ENGINE_NEEDS = ("torch", "transformers")
@@ -61,10 +61,10 @@ _INSIDE = frozenset({"store_http", "store_native", "collector", "otlp_grpc", "co
 def up(
     choices: Choices, environment: Mapping[str, str], console: Console, after_ready: AfterReady | None = None
 ) -> int:
-    """Run the installation until a signal; return the exit status. `after_ready` runs once everything answers.
+    """Run the installation until a signal; return the exit status. `after_ready` runs when all processes are ready.
 
-    Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start, a port in
-    use, or secrets that are not those of the installation.
+    Raises ConfigurationError before anything is started if the data directory is not writable, another supervisor
+    runs, a port is in use, or the secrets do not belong to the installation.
     """
     require_known_variables(environment)
     installation = Installation(choices.data)
@@ -106,15 +106,15 @@ def up(
 
 
 def _has_insert_in_doubt(data: Path) -> bool:
-    """Whether a collector may have been killed in the middle of an insert: as it noted, or unknown of old versions."""
+    """Return whether a collector may have been killed during an insert; True if an older version recorded nothing."""
     spool = data / "spool"
     return StoreTurns(data).is_in_doubt or (spool.is_dir() and not (spool / "insert.plan").exists())
 
 
 def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:
-    """Return choices that start the embedded store if the store's URL is its own address.
+    """Return options that start the embedded store if the store's URL is its own address.
 
-    Whoever names a user of the store as well means a server.
+    If a store user is configured too, the URL is a server's.
     """
     if choices.ports.names_own_store(choices.store_url) and not environment.get("TOLLKEEPER_STORE_USER"):
         return replace(choices, store_url="")
@@ -122,9 +122,9 @@ def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:
 
 
 def without_missing_engine(choices: Choices, environment: Mapping[str, str]) -> tuple[Choices, str]:
-    """Return choices without an engine host where what it needs is not installed, and a line that says so.
+    """Return options without an engine host if its packages are not installed, and a message about it.
 
-    Raises ConfigurationError if the operator named a model for it.
+    Raises ConfigurationError if the operator named a model to serve.
     """
     if not choices.has_engine or is_vllm(environment) or environment.get("TOLLKEEPER_ENGINE_URL"):
         return choices, ""
@@ -139,7 +139,7 @@ def without_missing_engine(choices: Choices, environment: Mapping[str, str]) -> 
 
 
 def unless_taken(choices: Choices, chosen: Choices) -> Choices:
-    """Return what was chosen if a server listens where the embedded store would: it is the operator's own."""
+    """Return `chosen` if a server already listens on the embedded store's port: it is the operator's own."""
     if choices.store_url != chosen.store_url and not is_free(LOOPBACK, choices.ports.store_http):
         return chosen
     return choices
@@ -177,7 +177,7 @@ class _Session:
         try:
             await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                work.result()  # raises why the installation cannot run
+                work.result()  # raises the error
         finally:
             for task in (stop, work):
                 task.cancel()
@@ -210,7 +210,7 @@ class _Session:
         await self.supervisor.wait_for_failure()
 
     async def _await_engine(self, gateway: str) -> None:
-        """Wait for the engine host's models, so that the example works as pasted; everything else serves already."""
+        """Wait for the engine host's models, so that the printed example works; everything else serves already."""
         deadline = asyncio.get_running_loop().time() + _ENGINE_SECONDS
         while _NOT_YET.intersection((await engine_states(gateway, metrics_token(self.choices.data))).values()):
             if asyncio.get_running_loop().time() > deadline:
@@ -223,13 +223,13 @@ class _Session:
         stopping = asyncio.create_task(self._stop_all())
         hurry = asyncio.create_task(signalled.wait())
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():  # asked twice: no more waiting
+        if not stopping.done():  # second signal: stop immediately
             await self._stop_all(grace_seconds=0)
         await stopping
         hurry.cancel()
 
     async def _stop_all(self, *, grace_seconds: float | None = None) -> None:
-        """Drain the gateways, end engine hosts while gateways still take their last records, then end the rest."""
+        """Drain the gateways, stop engine hosts while gateways still receive their last records, then stop the rest."""
         grace = _PROVIDERS_GRACE_SECONDS if grace_seconds is None else grace_seconds
         if grace_seconds is None:
             await self.supervisor.drain()
@@ -241,9 +241,9 @@ class _Session:
 
 
 def _require_secrets(installation: Installation, environment: Mapping[str, str]) -> None:
-    """Check the secrets before any process makes new ones. A database that does not answer is its processes' to name.
+    """Raise ConfigurationError if secrets are missing or wrong, before a process creates new ones.
 
-    Raises ConfigurationError.
+    If the control database does not answer, its processes report that.
     """
     database = ControlDatabase(control_database_url(environment.get("TOLLKEEPER_DATABASE_URL", ""), installation.data))
     try:
@@ -285,5 +285,5 @@ def _commands(stages: tuple[Stage, ...]) -> dict[str, tuple[str, ...]]:
 
 
 def _line(name: str, line: str) -> Text:
-    # Text, not markup: a log line may hold square brackets.
+    # Text, not markup: a log line may contain square brackets.
     return Text.assemble((f"{name:<10} | ", _COLOURS.get(name, "white")), line)

@@ -1,4 +1,4 @@
-"""`tollkeeper upstream add`: a server or provider as pool, target, model and price in one step."""
+"""`tollkeeper upstream add`: adds a server or provider with pool, target, model and price in one step."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ PROVIDER_HOSTS: Final[Mapping[str, str]] = {
     "api.cohere.com": "cohere",
     "generativelanguage.googleapis.com": "google",
 }
-# What these hosts speak beside chats.
+# APIs of these hosts besides chat completions.
 _APIS: Final[Mapping[str, list[str]]] = {
     "api.openai.com": ["chat", "responses"],
     "api.anthropic.com": ["chat", "messages"],
@@ -54,7 +54,7 @@ _MAX_SLUG: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class UpstreamPrice:
-    """Prices per million tokens by kind, and where they are from."""
+    """Prices in USD per million tokens by kind, and their source."""
 
     usd_per_mtok: dict[str, str]
     source: str
@@ -63,7 +63,7 @@ class UpstreamPrice:
 
 @app.callback()
 def group() -> None:
-    """Add nothing: a group with one command would otherwise lose its name."""
+    """Keep `add` as a subcommand, although it is the only one."""
 
 
 @app.command("add", epilog=examples_text(_EXAMPLES))
@@ -134,9 +134,9 @@ def add(
 
 
 def target_of(name: str, url: str, provider: str, model: str, key: str, apis: str) -> dict[str, Any]:
-    """Return the entry of a target that calls an upstream. Raises ConfigurationError on --apis without a URL."""
+    """Return the configuration entry of an upstream's target. Raises ConfigurationError for --apis without a URL."""
     if apis and not url:
-        raise ConfigurationError("--apis is for a server with a --url; LiteLLM is asked in its own way")
+        raise ConfigurationError("--apis needs --url; LiteLLM has its own API")
     spoken = [one.strip() for one in apis.split(",") if one.strip()] or _APIS.get(urlsplit(url).hostname or "", [])
     entry: dict[str, Any] = {"name": slug_of(name), "kind": "openai_http" if url else "litellm"}
     entry |= {"url": url} if url else {}
@@ -160,9 +160,9 @@ def _key(client: ControlClient, name: str, api_key_env: str, key_ref: str) -> st
 
 
 def price_of(provider: str, model: str, price: tuple[str, str] | None, from_catalogue: bool) -> UpstreamPrice:
-    """Return the price that was given or stands in the built-in list; on a terminal it is asked for.
+    """Return the given price, else the built-in list's; if there is none, ask on a terminal.
 
-    Raises ConfigurationError.
+    Raises ConfigurationError if no price is known.
     """
     if price is not None:
         if from_catalogue:
@@ -192,14 +192,14 @@ def _given(given_input: str, given_output: str) -> UpstreamPrice:
         if not amount.is_finite() or amount < 0:
             raise ConfigurationError(f"--price {text!r} must be 0 or more")
         prices[kind] = format(amount, "f")
-    # A kind without a price would leave the whole request unpriced; with two prices, it costs what plain tokens do.
+    # A kind without a price would make the whole request unpriced; so other kinds get the plain tokens' price.
     for leaf in TOKEN_LEAVES:
         prices.setdefault(leaf, prices["output_text" if leaf.startswith("output") else "input_text"])
     return UpstreamPrice(prices, "given")
 
 
 def _listed(provider: str, model: str) -> UpstreamPrice:
-    from analytics.prices.catalogue import (  # here: they load for long
+    from analytics.prices.catalogue import (  # imported here: they load slowly
         catalogue_cards,
         catalogue_version,
         provider_names,
@@ -235,7 +235,7 @@ def _per_million(rates: Mapping[Any, int]) -> dict[str, str]:
 
 
 def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], found: UpstreamPrice) -> dict[str, Any]:
-    """Add the objects in one transaction. The pool keeps the targets that it has; a price that holds stays."""
+    """Add the objects in one transaction and return the plan. Existing targets and a valid price remain."""
     sections: Mapping[str, list[dict[str, Any]]] = client.get("/v1/configuration")["sections"]
     entry: dict[str, Any] = next(
         (dict(one) for one in sections.get("pools", []) if one["name"] == pool), {"name": pool}
@@ -262,7 +262,7 @@ def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], 
 
 
 def slug_of(name: str) -> str:
-    """Return an id made of a name. Raises ConfigurationError if it has no letter or digit."""
+    """Convert a name to an id (a-z, 0-9, -). Raises ConfigurationError if it has no letter or digit."""
     slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
     if not slug:
         raise ConfigurationError(f"{name!r} has no letter or digit to name a pool by; give --pool")

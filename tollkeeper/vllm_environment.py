@@ -11,7 +11,7 @@ _VLLM: Final = Contents("vLLM", ".venv-vllm", "vllm.txt", "several minutes and t
 
 
 class VllmEnvironment(OwnEnvironment):
-    """The folder `.venv-vllm` beside the code, or another Python that the operator names."""
+    """The virtual environment `.venv-vllm` beside the code, or a Python that the operator names."""
 
     def __init__(self, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
         super().__init__(_VLLM, root, python, installs=installs)

@@ -1,4 +1,4 @@
-"""Keeps an engine host of kind vllm running once its environment is there: everything else serves meanwhile."""
+"""Installs vLLM's environment if needed, then keeps an engine host of kind vllm running, beside all other processes."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +12,14 @@ RETRY_SECONDS = 30.0
 
 
 class Environment(Protocol):
-    """Where the host's Python comes from."""
+    """The virtual environment of the engine host."""
 
     async def set_up(self, say: Callable[[str], None]) -> None:
         """Install what is missing. Raises ConfigurationError."""
 
 
 class VllmHost:
-    """One host. A fault of it, or of its installation, ends nothing else: it is said, and tried again."""
+    """One engine host. A failure of it or of its installation is printed and retried, and stops no other process."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class VllmHost:
 
     @property
     def child(self) -> Child | None:
-        """The host, while it is kept running."""
+        """Return the host's process; `None` if it is not running."""
         return self._child
 
     async def run(self) -> None:
-        """Set up, start and keep running, until cancelled; `stop` ends what then still runs."""
+        """Install, start and keep the host running, until cancelled; then call `stop`."""
         while True:
             try:
                 await self._environment.set_up(self._say)
@@ -55,7 +55,7 @@ class VllmHost:
                 await asyncio.sleep(self._retry_seconds)
 
     async def stop(self, grace_seconds: float) -> None:
-        """End the host, if it runs."""
+        """Stop the host if it runs."""
         child, self._child = self._child, None
         if child is not None:
             await child.stop(grace_seconds)

@@ -363,6 +363,6 @@ def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books
     books.used(replace(books.request(LAST_MONTH, "gpt-x", 10**12, "card"), who=Identity(stranger)))
     told = CliRunner().invoke(app, ["books", "close", MONTH, *books.place])
     assert told.exit_code == 0
-    assert f"not billed: 1.000000000000 USD of {stranger}, which is no tenant here" in told.stderr.replace("\n", " ")
+    assert f"not billed: 1.000000000000 USD of {stranger}, which is not a tenant here" in told.stderr.replace("\n", " ")
     result = CliRunner().invoke(app, ["books", "list", "--tenant", books.tenant, *books.data])
     assert "nothing was issued" in result.stdout

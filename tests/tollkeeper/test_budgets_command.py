@@ -64,7 +64,7 @@ def test_a_budget_of_gpu_time_for_each_key(data: Path) -> None:
     assert "created: 5000 GPU milliseconds per month, soft, level key '*'" in made.stdout
     (budget,) = json_of(data, "budgets", "list", "demo")
     shown = run(data, "budgets", "show", budget["id"]).stdout
-    assert "in GPU ms, 5000 for each" in shown and "nothing is spent by anyone yet" in shown
+    assert "in GPU ms, 5000 for each" in shown and "no spending yet" in shown
 
 
 def _spend(data: Path, budget: dict[str, Any], settled: int, reserved: int, overdraft: int = 0) -> None:
@@ -116,7 +116,7 @@ def test_a_budget_is_not_set_below_what_is_spent(data: Path) -> None:
 
 def test_a_budget_that_has_not_begun_says_when_it_does(data: Path) -> None:
     budget = json_of(data, *CREATE, "--usd", "1", "--starts-at", "2100-01-01T00:00:00Z")
-    assert "counts nothing now, only from 2100-01-01T00:00:00Z\n" in run(data, "budgets", "show", budget["id"]).stdout
+    assert "inactive now, valid from 2100-01-01T00:00:00Z\n" in run(data, "budgets", "show", budget["id"]).stdout
 
 
 @pytest.mark.parametrize(

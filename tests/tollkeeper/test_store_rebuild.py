@@ -65,7 +65,7 @@ def test_a_damaged_rollup_is_shown_then_repaired_and_then_sound(
     assert done.exit_code == 0, done.output
     assert f"rebuilt {rollup} from " in done.output
     _, between = check(filled, monkeypatch, tmp_path)
-    derived = re.findall(r"\w+", done.output.partition("made of it, rebuild them next:")[2])
+    derived = re.findall(r"\w+", done.output.partition("derived from it, rebuild these next:")[2])
     assert {finding["where"] for finding in between["findings"]} <= set(derived), "they took the damage too"
     for name in derived:
         assert rebuild(name, "--yes").exit_code == 0

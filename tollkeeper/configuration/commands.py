@@ -24,8 +24,8 @@ _PENDING: Final = 2
 _SIGNS: Final = {"create": ("+", "green"), "change": ("~", "yellow"), "delete": ("-", "red")}
 _DONE: Final = {"create": "created", "change": "changed", "delete": "removed"}
 _WIDTH: Final = 100
-_PATIENCE_SECONDS: Final = 300.0  # for the answer: thousands of objects are one transaction
-_MAX_OBJECTS: Final = 5_000  # as the control plane takes at once
+_PATIENCE_SECONDS: Final = 300.0  # timeout of the response: thousands of objects are one transaction
+_MAX_OBJECTS: Final = 5_000  # limit of the control plane
 _MAX_VALUE: Final = 60
 
 Files = Annotated[
@@ -120,7 +120,7 @@ def schema_command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (default: stdout).")] = None,
 ) -> None:
     """Write the JSON schema of the YAML files."""
-    from gateway.control.configuration.table import document_schema  # here: it loads for seconds
+    from gateway.control.configuration.table import document_schema  # imported here: it takes seconds
 
     with one_line_errors(_FAILED):
         _write(json.dumps(document_schema(), indent=2) + "\n", output)
@@ -137,7 +137,7 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def _sections() -> list[str]:
-    from gateway.control.configuration.table import BY_SECTION  # here: it loads for seconds
+    from gateway.control.configuration.table import BY_SECTION  # imported here: it takes seconds
 
     return list(BY_SECTION)
 
@@ -164,7 +164,7 @@ def send_configuration(
 
 
 def _placed(wanted: Configuration, error: ControlPlaneRefused) -> ConfigurationError:
-    """Return what the control plane refused with file and line, as it named the object by its number."""
+    """Return the control plane's refusal with the file and line of the object, which it names by its number."""
     parts = (error.param or "").split(".")
     if parts[0] == "body":
         return ConfigurationError(f"{error.reason}; apply the configuration in parts, such as a section at a time")

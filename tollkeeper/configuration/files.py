@@ -1,4 +1,4 @@
-"""YAML files as the objects of a configuration, each with the place that it came from."""
+"""Reads YAML files as objects of a configuration, each with its file and line."""
 
 import os
 import sys
@@ -12,16 +12,16 @@ from contracts.errors import ConfigurationError
 from tollkeeper.resources.apps import plain_data
 
 _ENDINGS: Final = (".yaml", ".yml", ".json")
-# Fields that hold secrets: written as env:NAME or file:PATH, which is read here and sent to the control plane.
+# Secret fields: files have env:NAME or file:PATH, whose value is read here and sent to the control plane.
 _SECRETS: Final = {"keys": "key", "alert_channels": "address"}
-_NO_SECRET_KINDS: Final = ("email",)  # of channels: an e-mail address may stand in a file
+_NO_SECRET_KINDS: Final = ("email",)  # of channels: an e-mail address is not secret
 _STDIN: Final = "-"
-_OWN: Final = "x-"  # begins a section of the file's own, such as one of anchors
+_OWN: Final = "x-"  # prefix of sections that are ignored, such as one with YAML anchors
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedObject:
-    """An object of a file, and its place there."""
+    """An object of a file, with its position there."""
 
     section: str
     entry: dict[str, Any]
@@ -29,18 +29,18 @@ class PlacedObject:
     number: int
 
     def error(self, place: Sequence[int | str], message: str) -> ConfigurationError:
-        """Return an error about one of its fields."""
+        """Return an error about one of its fields, with file and line."""
         return self.document.error((self.section, self.number, *place), message)
 
     @property
     def where(self) -> str:
-        """Return file and line."""
+        """Return file and line, as text."""
         return f"{self.document.source}:{self.document.line_of((self.section, self.number))}"
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The objects of all files, and the sections that they have, empty ones too."""
+    """The objects of all files, and the names of their sections, including empty ones."""
 
     objects: list[PlacedObject]
     sections: list[str]

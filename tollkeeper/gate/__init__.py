@@ -1,1 +1,1 @@
-"""`tollkeeper gate`: prompts asked of two models through the gateway, and whether one may take the other's place."""
+"""`tollkeeper gate`: sends the same prompts to two models, and fails if the candidate is worse than the incumbent."""

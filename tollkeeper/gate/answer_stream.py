@@ -1,4 +1,4 @@
-"""A chat's stream as it comes, put together: text, tokens with their log-probabilities, times and usage."""
+"""Collects a streamed chat: text, tokens with log-probabilities, times and usage."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -17,7 +17,7 @@ _FILTERED: Final = ("content_filter", "refusal")
 
 
 class AnswerStream:
-    """Accepts the lines of one stream. `now` gives seconds."""
+    """Collects the lines of one stream. `now` returns the time in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -32,7 +32,7 @@ class AnswerStream:
         self.usage: Usage = UNKNOWN_USAGE
 
     def take(self, line: str) -> None:
-        """Accept a line. What is not an event is passed over."""
+        """Add a line of the stream; lines that are not events are ignored."""
         if not line.startswith("data:") or line[5:].strip() == _DONE:
             return
         try:
@@ -49,7 +49,7 @@ class AnswerStream:
             self._take_choice(choice)
 
     def answer(self, cost_usd: float | None) -> Answer:
-        """Return what it came to."""
+        """Return the collected answer."""
         text = "".join(self._pieces)
         tokens = self.usage.output_tokens
         first = self._first
@@ -100,6 +100,6 @@ def _score(token: Any) -> TokenScore:
 
 
 def _name(token: Any) -> str:
-    """Return what tells tokens apart: their bytes, as parts of a character all look alike as text."""
+    """Return an identifier of a token: its bytes, because partial characters are equal as text."""
     data = token.get("bytes")
     return bytes(data).hex() if data else str(token["token"])

@@ -1,4 +1,4 @@
-"""Asks both models each prompt through the gateway, as deterministically as they can, and pairs what they answer."""
+"""Sends each prompt to both models through the gateway, as deterministically as possible, and pairs the answers."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _TIMEOUT: Final = httpx.Timeout(600.0, connect=10.0)
 _MOST_ALTERNATIVES: Final = 20
 _DETERMINISTIC: Final = {"temperature": 0}
 _SCORED: Final = {"logprobs": True, "top_logprobs": _MOST_ALTERNATIVES}
-# What is left out, in turn, where a model refuses a parameter: not every provider tells of log-probabilities.
+# Parameters to omit, step by step, if a model refuses them: not every provider returns log-probabilities.
 _LADDER: Final[tuple[dict[str, Any], ...]] = ({**_DETERMINISTIC, **_SCORED}, _DETERMINISTIC, {})
 
 
@@ -33,24 +33,24 @@ class Asker:
         self._url = f"{gateway}/v1/chat/completions"
         self._headers = {
             "Authorization": f"Bearer {key}",
-            "Cache-Control": "no-store",  # what is judged is the model, not an answer that was kept
+            "Cache-Control": "no-store",  # test the model, not a cached response
             "x-tollkeeper-run-id": run_id,
         }
         self._trust = trust(gateway) or True
         self._prices = prices
         self._max_tokens = max_tokens
         self._gate = asyncio.Semaphore(at_once)
-        self._rung: dict[str, int] = {}  # how far down the ladder a model has to be asked
+        self._rung: dict[str, int] = {}  # by model: how many steps of parameters to omit
 
     async def ask_all(
         self, prompts: Sequence[Prompt], incumbent: str, candidate: str, told: Callable[[int], None]
     ) -> list[Pair]:
-        """Ask every prompt of both models; `told` is called with how many are done.
+        """Send every prompt to both models and return the pairs; `told` is called with the number of finished prompts.
 
-        Which is asked first changes with every prompt, so that neither has the warmer machine. Raises
-        ConfigurationError where the gateway does not answer at all.
+        The order of the models alternates, so that neither benefits from a warm machine. Raises ConfigurationError if
+        the gateway does not answer at all.
         """
-        # No proxy from the environment: the gateway is ours, and so is the key.
+        # Ignores proxy variables: gateway and key belong to this installation.
         async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False, verify=self._trust) as client:
             done = 0
 
@@ -71,7 +71,7 @@ class Asker:
             answer = await self._try(client, prompt, model, _LADDER[rung])
             if answer.error in _REFUSED_PARAMETER:
                 continue
-            if not answer.error:  # else it may be the prompt that is refused, and no other is to be asked less for it
+            if not answer.error:  # otherwise the prompt may be at fault
                 self._rung[model] = max(self._rung.get(model, 0), rung)
             break
         return answer
@@ -106,10 +106,9 @@ class Asker:
 
 
 def highest_cost(prices: PriceBook, model: str, usage: Usage, at: datetime) -> float | None:
-    """Return what usage of a model costs at most by the general cards that hold at a moment, in USD; `None` if none
-    prices it.
+    """Return the highest cost in USD of a model's usage at the general price cards valid at a time; `None` if unpriced.
 
-    An answer does not say which provider and region gave it: as for reservations, the most expensive counts.
+    An answer does not name its provider and region, so the most expensive card counts, as for reservations.
     """
     cards = [card for card in prices.cards if card.model == model and not card.tenant and card.is_valid_at(at)]
     totals = [bill(usage, "chat", card).total_pico_usd for card in cards]

@@ -1,4 +1,4 @@
-"""`tollkeeper gate`: what a quantized model or a newer engine has to pass before it takes an incumbent's place."""
+"""`tollkeeper gate`: a test that a quantized model or a newer engine must pass before it replaces the incumbent."""
 
 import asyncio
 import contextlib
@@ -154,7 +154,7 @@ def _own_key(data: Path) -> str:
 
 
 def _prices(data: Path) -> PriceBook:
-    """Return the price cards of the installation; none if there is no control database: costs are then not judged."""
+    """Return the installation's price cards; empty without a control database, so that costs are not compared."""
     if not data.is_dir():
         return PriceBook()
     with (
@@ -184,7 +184,7 @@ def _print(report: GateReport) -> None:
     print_table(
         ("measure", "figure", "95 %", "asked", "verdict"), rows, lambda row, column: str(row[column]), "nothing"
     )
-    typer.echo(f"{report.compared} of {report.prompts} prompts were answered by both")
+    typer.echo(f"{report.compared} of {report.prompts} prompts were answered by both models")
     for code in report.failures:
         typer.echo(f"the incumbent failed with {code}")
     for measure in report.measures:
@@ -193,4 +193,4 @@ def _print(report: GateReport) -> None:
     if not report.is_judged:
         typer.echo(f"not judged: {report.incumbent} has not answered")
     elif report.is_passed:
-        typer.echo(f"passed: {report.candidate} may take the place of {report.incumbent}")
+        typer.echo(f"passed: {report.candidate} may replace {report.incumbent}")

@@ -1,4 +1,4 @@
-"""The prompts of a gate: a JSONL file, or what tenants that keep their content have asked before."""
+"""The prompts of `tollkeeper gate`: from a JSONL file, or stored prompts of a tenant."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from contracts.errors import ConfigurationError
 
 MOST_PROMPTS: Final = 10_000
 _MOST_LINE_BYTES: Final = 8 << 20
-# Fields of a chat's body that are asked as they were. What decides how an answer is drawn is the gate's to say.
+# Fields of a chat's body that are sent unchanged. Sampling parameters are set by the gate.
 _KEPT: Final = ("max_tokens", "max_completion_tokens", "tools", "tool_choice", "response_format", "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One chat to ask: its messages, and what else its body says."""
+    """One chat to send: its messages, and other fields of its body."""
 
     number: int
     messages: list[Any]
@@ -28,9 +28,9 @@ class Prompt:
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
-    """Read a JSONL file: on each line `messages`, or a `prompt`, or a batch's line with a `body` of these.
+    """Read a JSONL file: each line has `messages` or a `prompt`, or is a batch line with such a `body`.
 
-    Raises ConfigurationError naming the line, never what it says.
+    Raises ConfigurationError, which names the line but does not quote it.
     """
     found: list[Prompt] = []
     try:
@@ -50,7 +50,7 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
 def recorded_prompts(
     store: StoreClient, tenant: str, model: str, now: datetime, hours: float, limit: int
 ) -> list[Prompt]:
-    """Return the latest prompts that a tenant's kept content has for a model, redacted as they are kept.
+    """Return the latest stored (and therefore redacted) prompts of a tenant to a model.
 
     Raises ConfigurationError if there are none, StoreUnavailable.
     """

@@ -1,1 +1,1 @@
-"""Finds how much a model can serve before it breaks its promises, and what that costs."""
+"""Finds the highest request rate at which a model meets its SLO, and the cost at that rate."""

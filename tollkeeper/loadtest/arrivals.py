@@ -1,4 +1,4 @@
-"""Arrivals of a load test: a Poisson process, drawn the same way every time."""
+"""Arrival times of a load test: a Poisson process with a fixed seed."""
 
 import random
 from collections.abc import Sequence
@@ -12,11 +12,10 @@ _SEED: Final = 5
 
 
 def poisson(rate: float, seconds: float, lengths: Sequence[TraceRequest], block_tokens: int) -> Trace:
-    """Let requests of these lengths, in turn, arrive for `seconds` at `rate` per second.
+    """Return a trace of requests with these lengths (cyclic) that arrive for `seconds` at `rate` per second.
 
-    Arrivals are a Poisson process on the condition that the rate comes out exactly: then the moments are independent
-    and uniform. Small steps so do not differ from their rate by chance. The seed is fixed: two load tests send the
-    same.
+    Arrivals are a Poisson process conditioned on the exact number of requests, so times are independent and uniform,
+    and a short step has exactly its rate. The seed is fixed, so two load tests send the same requests.
     """
     source = random.Random(_SEED)
     moments = sorted(source.uniform(0.0, seconds) for _ in range(max(1, round(rate * seconds))))

@@ -1,4 +1,4 @@
-"""`tollkeeper loadtest`: find the highest request rate at which a model keeps its SLO."""
+"""`tollkeeper loadtest`: finds the highest request rate at which a model meets its SLO."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from tollkeeper.replay.trace import Trace, TraceRequest
 if TYPE_CHECKING:
     from analytics.runs import RunTotals
 
-_LONGEST_SECONDS: Final = 6 * 3600.0  # for how long the keys are good
+_LONGEST_SECONDS: Final = 6 * 3600.0  # lifetime of the keys
 _COLUMNS: Final[Mapping[str, str]] = {  # heading -> field
     "rate": "rate",
     "sent": "requests",
@@ -141,7 +141,7 @@ def _dollars(text: str) -> Decimal | None:
 
 
 def _books(data: Path, step: Step, began_at: datetime) -> "RunTotals | None":
-    from tollkeeper.replay.books import RunBooks  # here: loading the store's client would slow every command down
+    from tollkeeper.replay.books import RunBooks  # imported here: the store's client would slow down every command
 
     reader = RunBooks.of_installation(data)
     if reader is None:
@@ -150,7 +150,7 @@ def _books(data: Path, step: Step, began_at: datetime) -> "RunTotals | None":
         with reader:
             return reader.read(step.run_id, began_at, step.requests - step.errors - step.left, step.tokens_out)
     except TollkeeperError as error:
-        warn(f"what it cost is not known: {error.message}")
+        warn(f"the cost is unknown: {error.message}")
         return None
 
 
@@ -173,10 +173,10 @@ def _print(result: Result) -> None:
         "charged, over all tokens": result.cost.charged_per_million,
         "machine, over output tokens": result.cost.machine_per_million_out,
     }
-    said = "; ".join(f"{usd} ({name})" for name, usd in costs.items() if usd is not None) or "not known"
+    said = "; ".join(f"{usd} ({name})" for name, usd in costs.items() if usd is not None) or "unknown"
     console.print(
         Text(
-            f"The knee is at {best.rate:g} requests/s{bound}. Goodput there: {best.goodput_per_s:g} requests/s, "
+            f"Highest sustainable rate: {best.rate:g} requests/s{bound}. Goodput: {best.goodput_per_s:g} requests/s, "
             f"{best.goodput_tokens_per_s:g} output tokens/s. USD per million tokens: {said}."
         ),
         soft_wrap=True,

@@ -1,4 +1,4 @@
-"""The search for the knee: the highest rate of arrivals at which the objective is still kept."""
+"""The search for the knee: the highest request rate that still meets the objective."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from contracts.errors import ConfigurationError
 
 
 class Measured(Protocol):
-    """What the search asks of a measurement."""
+    """The interface of a measurement."""
 
     @property
     def rate(self) -> float: ...
@@ -22,10 +22,10 @@ M = TypeVar("M", bound=Measured)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """From `first_rate` doubles until the objective breaks, then halves the interval (of the logarithms).
+    """The search strategy: doubles from `first_rate` until the objective is missed, then bisects (logarithmically).
 
-    It ends when the interval's ends are within `resolution` of each other, after `max_steps`, or at either bound.
-    Rates are requests per second.
+    It ends when the interval is smaller than `resolution` (a share), after `max_steps`, or at the lowest or highest
+    rate. Rates are requests per second.
     """
 
     first_rate: float = 1.0
@@ -44,7 +44,7 @@ class Search:
             raise ConfigurationError("a search needs a resolution above 0 and at least one step")
 
     def next_rate(self, kept: float | None, broken: float | None) -> float | None:
-        """Return the rate to try after the highest kept and the lowest broken one; `None`: the knee is found."""
+        """Return the next rate, from the highest that met and the lowest that missed the objective; `None`: done."""
         if kept is None and broken is None:
             return self.first_rate
         if broken is None:
@@ -57,9 +57,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Knee(Generic[M]):
-    """What a search found: every step in order, and the best that kept the objective, `None` if none did.
+    """The result of a search: all steps in order, and the best that met the objective (`None` if none did).
 
-    `is_bounded` says that a higher rate was seen to break it: otherwise the knee lies beyond the highest rate tried.
+    `is_bounded`: a higher rate missed the objective; otherwise the knee is above the highest rate tried.
     """
 
     steps: tuple[M, ...]
@@ -68,7 +68,7 @@ class Knee(Generic[M]):
 
 
 async def find_knee(search: Search, measure: Callable[[float], Awaitable[M | None]]) -> Knee[M]:
-    """Measure rates until the knee is found. A measurement of `None`, one that was interrupted, ends the search."""
+    """Measure rates until the knee is found. A measurement of `None` (interrupted) ends the search."""
     steps: list[M] = []
     best: M | None = None
     broken: float | None = None

@@ -1,4 +1,4 @@
-"""The promise a load test holds answers against: time to first token, and time per further token."""
+"""The objective of a load test: maximum time to first token and mean inter-token latency."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from tollkeeper.replay.chat import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """An answer keeps it when both its times do; a rate keeps it when at least `attainment` of its answers do.
+    """An answer meets it if both its times do; a rate meets it if at least `attainment` (a share) of its answers do.
 
-    `ttft_ms` counts from when the request was due, so that a client that falls behind flatters nobody. `itl_ms`
-    bounds an answer's mean time between tokens, as goodput is defined by DistServe (OSDI 2024).
+    `ttft_ms` counts from the time when the request was due, so that a slow client does not improve the result.
+    `itl_ms` limits an answer's mean inter-token latency, as in DistServe's definition of goodput (OSDI 2024).
     """
 
     ttft_ms: float
@@ -25,7 +25,7 @@ class Objective:
             raise ConfigurationError(f"attainment is a share above 0 and at most 1, not {self.attainment:g}")
 
     def is_kept_by(self, outcome: Outcome) -> bool:
-        """Judge one answer; one that failed or said nothing keeps no promise."""
+        """Return whether an answer meets the objective; failed and empty answers do not."""
         if outcome.error or outcome.first_at is None or outcome.last_at is None:
             return False
         if (outcome.first_at - outcome.due_at) * 1000 > self.ttft_ms:

@@ -18,8 +18,8 @@ _CENTS_OF_A_CENT: Final = Decimal("0.0001")
 class Cost:
     """USD per million tokens at the knee, as decimal text; `None` if unknown.
 
-    `charged_*` is what the store's rows say by price or standard card, over output tokens alone and over all.
-    `machine_per_million_out` is the machine's price by the hour over the goodput.
+    `charged_*`: recorded cost (price card or standard cost card) over output tokens and over all tokens.
+    `machine_per_million_out`: the machine's hourly price over the goodput.
     """
 
     charged_per_million_out: str | None = None
@@ -29,7 +29,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A load test's answer."""
+    """The result of a load test."""
 
     run_id: str
     model: str
@@ -39,7 +39,7 @@ class Result:
     is_interrupted: bool = False
 
     def as_json(self) -> Mapping[str, object]:
-        """Return this as JSON types. `knee` is null where not even the lowest rate kept the objective."""
+        """Return the result as JSON types. `knee` is null if even the lowest rate missed the objective."""
         best = self.knee.best
         return {
             "run_id": self.run_id,
@@ -56,7 +56,7 @@ class Result:
 
 
 def cost_at(knee: Knee[Step], totals: RunTotals | None, usd_per_hour: Decimal | None) -> Cost:
-    """Work out the cost at the knee from the store's sums of that step and the machine's price."""
+    """Compute the cost at the knee from the step's sums in the store and the machine's price."""
     if knee.best is None:
         return Cost()
     charged_out = charged_all = machine = None

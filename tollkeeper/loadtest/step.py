@@ -1,4 +1,4 @@
-"""One step of a load test: requests at one rate for a while, held against the objective."""
+"""One step of a load test: requests at one rate, evaluated against the objective."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from tollkeeper.replay.summary import percentile_ms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The figures of one rate. Goodput counts answers, and their output tokens, that kept the objective.
+    """The figures of one rate. Goodput counts answers that met the objective, and their output tokens.
 
-    `left` counts answers that had not ended when the step gave up waiting; they keep nothing. Rates are per second
-    of the arrivals' time, so that waiting for the last answers does not lower them.
+    `left`: answers that had not ended when the step stopped waiting; they count as missed. Rates are per second of
+    arrivals, so that waiting for the last answers does not lower them.
     """
 
     run_id: str
@@ -38,7 +38,7 @@ class Step:
 
 
 def judge(run_id: str, rate: float, seconds: float, outcomes: Sequence[Outcome], objective: Objective) -> Step:
-    """Hold a step's outcomes against the objective. `seconds` is how long requests arrived."""
+    """Evaluate a step's outcomes against the objective. `seconds`: duration of the arrivals."""
     kept = [outcome for outcome in outcomes if objective.is_kept_by(outcome)]
     good = [outcome for outcome in outcomes if not outcome.error]
     left = sum(outcome.error == CANCELLED for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""A load test against one gateway: step after step until the knee is found."""
+"""Runs a load test against one gateway: steps at different rates until the knee is found."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from tollkeeper.replay.session import Run, prepare
 from tollkeeper.replay.token_rate import TokenRate
 from tollkeeper.replay.trace import Trace
 
-_FEWEST_REQUESTS: Final = 20  # a share of fewer says little: a slow rate is watched for longer
+_FEWEST_REQUESTS: Final = 20  # minimum number of requests per step; a step at a low rate lasts longer
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load test sends: the lengths of `lengths`, in turn, for `seconds` a step."""
+    """The load to send: requests with these lengths (cyclic), for `seconds` per step."""
 
     lengths: Trace
     seconds: float = 10.0
@@ -34,12 +34,12 @@ class Load:
             raise ConfigurationError(f"a step lasts 0.1 to 3,600 seconds, not {self.seconds:g}")
 
     def seconds_at(self, rate: float) -> float:
-        """Return how long a step at this rate lasts: longer where it would have fewer than twenty requests."""
+        """Return a step's duration at this rate: longer than `seconds` if it would have fewer than twenty requests."""
         return max(self.seconds, _FEWEST_REQUESTS / rate)
 
 
 class Sweep:
-    """Measures rates for the search of a knee. Run ids of its steps are the run's with the step's number."""
+    """Measures rates for the search of the knee. Each step's run id is the run's id with the step's number."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Sweep:
         self._steps = 0
 
     async def find(self, search: Search, stop: asyncio.Event) -> Knee[Step]:
-        """Find the knee; `stop` ends the search with what is known by then.
+        """Find the knee; `stop` ends the search with the steps done so far.
 
         Raises ConfigurationError if the gateway cannot be reached or the model does not answer.
         """
@@ -76,7 +76,7 @@ class Sweep:
         seconds = self._load.seconds_at(per_second)
         trace = poisson(per_second, seconds, self._load.lengths.requests, self._load.lengths.block_tokens)
         client.run_id = step_run_id(self._run.run_id, self._steps)
-        # Written with the step's id as seed, so that no step finds the one before in the model's cache.
+        # The step's id is the seed of its prompts, so that no step benefits from the previous one's prefix cache.
         writer = PromptWriter(tokens, trace.block_tokens, client.run_id)
         composer = Composer(self._run.model, writer, self._run.rule, self._assignment, self._payers, self._run.pace)
         player: Player[Chat] = Player(client.send, MonotonicClock())
@@ -88,7 +88,7 @@ class Sweep:
         return step
 
     def _patience_seconds(self) -> float:
-        # An answer that could still keep the objective has ended by then; the others need not be waited for.
+        # After this time an unfinished answer has missed the objective anyway.
         longest = max(self._run.rule.apply(request).output_tokens for request in self._load.lengths.requests)
         return (self._objective.ttft_ms + self._objective.itl_ms * longest) / 1000 + 1.0
 

@@ -1,1 +1,1 @@
-"""Plays recorded workloads through the gateway, as the applications that they were recorded from did."""
+"""Replays recorded workloads through the gateway, with their original arrival times and lengths."""

@@ -1,4 +1,4 @@
-"""The books' side of a run: what the store holds of it, once everything has arrived there."""
+"""Reads the store's totals of a replay run, once all records have arrived."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -14,22 +14,22 @@ from contracts.errors import TollkeeperError
 from dashboard.settings import DashboardSettings
 from tollkeeper.installation import Installation
 
-_ARRIVAL_SECONDS: Final = 10.0  # a record is usually there within one
+_ARRIVAL_SECONDS: Final = 10.0  # a record usually arrives within one second
 _POLL_SECONDS: Final = 0.1
-_CLOCK_MARGIN: Final = timedelta(hours=1)  # the gateway may be on another machine
+_CLOCK_MARGIN: Final = timedelta(hours=1)  # margin for a gateway on another machine with another clock
 
 
 class RunBooks:
-    """Reads runs from an installation's store, with the dashboard's address and rights."""
+    """Reads totals of runs from an installation's store, with the dashboard's read-only user."""
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
 
     @classmethod
     def of_installation(cls, data: Path) -> "RunBooks | None":
-        """Find the store: the one in the environment, else what `tollkeeper up` wrote down.
+        """Return a reader of the store in the environment, else of the one that `tollkeeper up` runs.
 
-        `None` if nothing tells how to read one: the gateway then is another installation's.
+        `None` if neither is known, because the gateway belongs to another installation.
         """
         installation = Installation(data)
         settings = DashboardSettings(data=data)
@@ -43,9 +43,9 @@ class RunBooks:
             return None
 
     def read(self, run_id: str, began_at: datetime, ok: int, output_tokens: int) -> RunTotals:
-        """Read a run, waiting up to ten seconds for this many complete answers and output tokens. Blocks.
+        """Return a run's totals; waits up to ten seconds for `ok` complete answers and `output_tokens`. Blocks.
 
-        Gives what is there after that time, too. Raises StoreUnavailable.
+        After that time, returns the totals so far. Raises StoreUnavailable.
         """
         since = began_at.astimezone(UTC) - _CLOCK_MARGIN
         deadline = time.monotonic() + _ARRIVAL_SECONDS

@@ -1,4 +1,4 @@
-"""One recorded request as a call of the gateway, and what came of it. The client is lean: the engine may share its
+"""Sends recorded requests to the gateway and measures the answers. It uses little CPU: the engine may share its
 cores.
 """
 
@@ -30,9 +30,9 @@ _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one request. Times are seconds of the client's clock; `error` is empty if the answer is complete.
+    """The outcome of one request. Times are seconds of the client's clock; `error` is "" if the answer is complete.
 
-    `gaps` are the seconds between pieces of output, `None` in tokens means not reported.
+    `gaps`: seconds between pieces of output; a token count of `None` was not reported.
     """
 
     number: int
@@ -51,18 +51,18 @@ class Outcome:
 
     @property
     def ttft_seconds(self) -> float | None:
-        """Return the time from sending to the first output, `None` if there was none."""
+        """Return the time from sending to the first output in seconds; `None` if there was none."""
         return None if self.first_at is None else self.first_at - self.sent_at
 
     @property
     def late_seconds(self) -> float:
-        """Return how much later than due it was sent."""
+        """Return by how many seconds the request was sent late."""
         return max(0.0, self.sent_at - self.due_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A request ready to be sent."""
+    """A request ready to send: key and body."""
 
     number: int
     tenant: str
@@ -72,9 +72,9 @@ class Chat:
 
 
 class GatewayClient:
-    """Sends chats to one data plane, named without /v1, and reads their streams.
+    """Sends chats to one gateway (URL without /v1) and reads their streams.
 
-    `now` gives seconds; uvloop's own clock, which only moves a millisecond at a time, is too coarse for gaps.
+    `now` returns seconds; uvloop's clock has a resolution of a millisecond, too coarse for gaps.
     """
 
     def __init__(self, url: str, run_id: str, now: Callable[[], float] = time.monotonic) -> None:
@@ -89,9 +89,9 @@ class GatewayClient:
         self._now = now
 
     async def send(self, chat: Chat, due_at: float, run_id: str = "") -> Outcome:
-        """Send one chat and read its answer. Never raises for an answer that fails: the outcome says so.
+        """Send one chat and read its answer. Never raises for a failed answer: the outcome has the error.
 
-        Cancelled, it leaves as a client that closes its window does.
+        If cancelled, it disconnects like a client that is closed.
         """
         outcome = Outcome(chat.number, chat.tenant, chat.wanted_output_tokens, due_at, self._now())
         reader = _StreamReader(outcome, self._now)
@@ -104,7 +104,7 @@ class GatewayClient:
             await exchange.finished()
             reader.conclude()
         except UpstreamError as error:
-            # The pool speaks of the other side as a target; ours is the gateway, whose own codes begin with upstream.
+            # Error codes of the HTTP pool call the other side a target; here it is the gateway.
             outcome.error = error.error_code.replace("upstream", "gateway", 1)
         except asyncio.CancelledError:
             outcome.error = CANCELLED
@@ -129,11 +129,11 @@ class GatewayClient:
     async def close(self) -> None:
         """Close the connections."""
         await self._pool.close()
-        await asyncio.sleep(0)  # transports close in the loop's next round, which may be its last
+        await asyncio.sleep(0)  # transports close in the next iteration of the loop, which may be its last
 
 
 class _StatusReader:
-    """Reads a reply for its status alone."""
+    """Reads only the status of a response."""
 
     status = 0
 
@@ -145,7 +145,7 @@ class _StatusReader:
 
 
 class _StreamReader:
-    """Reads one stream into its outcome as it arrives."""
+    """Parses one stream into its outcome as it arrives."""
 
     def __init__(self, outcome: Outcome, now: Callable[[], float]) -> None:
         self._outcome = outcome
@@ -167,7 +167,7 @@ class _StreamReader:
             self._on_event(data_of(event), now)
 
     def conclude(self) -> None:
-        """Judge the answer once it has ended."""
+        """Set the outcome's error if the ended answer is incomplete."""
         if self._status != 200:
             self._outcome.error = _error_code(self._refusal) or f"status_{self._status}"
         elif not self._is_done and not self._outcome.error:

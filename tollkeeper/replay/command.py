@@ -1,4 +1,4 @@
-"""`tollkeeper replay`: a trace through the gateway, from the command line."""
+"""`tollkeeper replay`: replays a trace through the gateway."""
 
 import dataclasses
 import secrets
@@ -25,7 +25,7 @@ from tollkeeper.replay.stopping import run_until_signal
 from tollkeeper.replay.summary import Books, Summary
 from tollkeeper.replay.trace import Trace
 
-INTERRUPTED: Final = 130  # what shells expect of a command that Ctrl-C ended
+INTERRUPTED: Final = 130  # exit status by convention of a command that Ctrl-C ended
 
 
 def replay_command(
@@ -90,8 +90,8 @@ def _play(control: ControlClient, run: Run, trace: Trace, assignment: Assignment
 
 
 def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
-    """Add what the store holds of the run; say on stderr if it cannot be asked."""
-    from tollkeeper.replay.books import RunBooks  # here: loading the store's client would slow every command down
+    """Return the summary with the store's totals of the run; warn on stderr if the store does not answer."""
+    from tollkeeper.replay.books import RunBooks  # imported here: the store's client would slow down every command
 
     reader = RunBooks.of_installation(data)
     if reader is None:
@@ -115,16 +115,16 @@ def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
 
 
 def find_gateway(data: Path, gateway_url: str) -> str:
-    """Find the data plane: the URL given (with or without /v1), else what `tollkeeper up` wrote down, else its port."""
+    """Return the gateway's URL: the given one (with or without /v1), else that of `tollkeeper up`, else the default."""
     found = gateway_url or Installation(data).address_of("gateway") or default_gateway()
     return found.rstrip("/").removesuffix("/v1")
 
 
 def new_run_id(kind: str) -> str:
-    """Create a run id that tells what and when, and is not made twice."""
+    """Return a unique run id with the kind of run and the time."""
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def warn(sentence: str) -> None:
-    """Report thismething on stderr that does not change the outcome."""
+    """Print a warning on stderr."""
     Console(stderr=True).print(Text(f"tollkeeper: {sentence}", style="yellow"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Makes chats of a trace's requests: prompt, forced length, and the key that pays."""
+"""Builds chat requests from a trace: prompt, forced answer length, and the payer's key."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a scripted model answers, which by itself answers at once. Milliseconds."""
+    """The answer speed of a scripted model, in milliseconds; by default it answers immediately."""
 
     first_ms: float = 0.0
     first_ms_per_input_token: float = 0.0
@@ -31,7 +31,7 @@ AT_ONCE: Final = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """Writes the requests of one run."""
+    """Builds the requests of one run."""
 
     model: ServedModel
     writer: PromptWriter
@@ -41,9 +41,9 @@ class Composer:
     pace: Pace = AT_ONCE
 
     def chats(self, trace: Trace, speed: float, on_scaled: Callable[[], None] = lambda: None) -> Iterator[Timed[Chat]]:
-        """Create the trace's chats one after the other, with their times divided by `speed`.
+        """Yield the trace's chats in order, with their times divided by `speed`.
 
-        `on_scaled` is called for each that had to be shortened to fit the model's context.
+        `on_scaled` is called for each request that was shortened to fit the model's context.
         """
         for number, request in enumerate(trace.requests):
             lengths = self.rule.apply(request)
@@ -64,7 +64,7 @@ def chat_body(
     pace: Pace = AT_ONCE,
     request: TraceRequest | None = None,
 ) -> bytes:
-    """Write a chat whose answer has exactly `output_tokens`, on a server that knows vLLM's two extensions for that."""
+    """Return a chat's body whose answer has exactly `output_tokens`, on servers with two parameters of vLLM."""
     if model.is_scripted:
         first_ms = pace.first_ms + pace.first_ms_per_input_token * input_tokens
         prompt += f" [[script tokens={output_tokens} first_ms={first_ms:.0f} gap_ms={pace.gap_ms:.0f}]]"

@@ -1,4 +1,4 @@
-"""Traces in CSV files: Azure's of 2023 and 2024, and the real one of the VTC artifact."""
+"""Reads traces in CSV files: Azure's of 2023 and 2024, and the real-world trace of the VTC artifact."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _MAX_CLIENT_LENGTH: Final = 40
 
 
 def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Mapping[str, str | None]]]:
-    """Read a file's rows by column name. Raises MalformedTrace if it is no CSV text or lacks a column."""
+    """Yield a file's rows by column name. Raises MalformedTrace if it is not CSV or lacks a column."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -33,7 +33,7 @@ def _read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Mapp
 
 
 def read_azure(path: Path) -> Iterator[TraceRequest]:
-    """Read requests in the file's order, with Unix times. Raises MalformedTrace."""
+    """Yield requests in the file's order, with Unix times. Raises MalformedTrace."""
     for place, row in _read_rows(path, AZURE_COLUMNS):
         yield TraceRequest(
             at_seconds=_unix_seconds(place, row["TIMESTAMP"]),
@@ -47,12 +47,12 @@ def _unix_seconds(place: Place, text: str | None) -> float:
         moment = datetime.fromisoformat(text or "")
     except ValueError as error:
         raise place.error(f"TIMESTAMP is {(text or '')[:40]!r}; it must be like 2023-11-16 18:15:46.68059") from error
-    # The release of 2023 names no zone; only differences matter.
+    # The traces of 2023 have no time zone; only differences matter.
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def read_vtc(path: Path) -> Iterator[TraceRequest]:
-    """Read requests in the file's order. Raises MalformedTrace."""
+    """Yield requests in the file's order. Raises MalformedTrace."""
     for place, row in _read_rows(path, VTC_COLUMNS):
         client = (row["client"] or "").strip()
         if not 0 < len(client) <= _MAX_CLIENT_LENGTH:

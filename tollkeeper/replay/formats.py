@@ -1,4 +1,4 @@
-"""Detect a trace's format and read it."""
+"""Detects a trace's format and reads it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ _HEAD_BYTES: Final = 4096
 
 
 class TraceFormat(StrEnum):
-    """The formats of traces that can be played."""
+    """The supported formats of traces."""
 
     AZURE = "azure"
     MOONCAKE = "mooncake"
@@ -34,10 +34,10 @@ _READERS: Final[Mapping[TraceFormat, Callable[[Path], Iterator[TraceRequest]]]] 
 def read_trace(
     path: Path, format_: TraceFormat | None = None, *, limit: int | None = None, from_seconds: float = 0.0
 ) -> Trace:
-    """Read a trace, at most `limit` requests from `from_seconds` after its beginning on; detect what it is.
+    """Read at most `limit` requests of a trace, from `from_seconds` after its start; by default detect the format.
 
-    ServeGen's traces begin at midnight, all others with their first request. Raises ConfigurationError if there is no
-    such trace or its format cannot be told, MalformedTrace where a row is not in its format.
+    ServeGen's traces start at midnight, all others with their first request. Raises ConfigurationError if the trace
+    does not exist or its format is unknown, MalformedTrace if a row is invalid.
     """
     chosen = format_ or detect_format(path)
     try:
@@ -58,7 +58,7 @@ def read_trace(
 
 
 def detect_format(path: Path) -> TraceFormat:
-    """Separate a trace's format from its first line. Raises ConfigurationError if it is none that is known."""
+    """Return a trace's format, detected from its first line. Raises ConfigurationError if it is unknown."""
     try:
         if path.is_dir():
             if servegen.client_files(path):

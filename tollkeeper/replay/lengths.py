@@ -1,4 +1,4 @@
-"""Lengths of replayed requests: as recorded, scaled on request, and within the model's context."""
+"""Computes lengths of replayed requests: as recorded, scaled, and limited to the model's context."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from contracts.errors import ConfigurationError
 from tollkeeper.replay.trace import TraceRequest
 
-# Prompts have about the wanted number of tokens, so one that just fits might not.
+# Margin, because prompts have only approximately the requested number of tokens.
 _FILL: Final = 0.95
 _MIN_CONTEXT_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What one request will have: tokens of input and output, at least one of each."""
+    """A request's input and output length in tokens, each at least 1."""
 
     input_tokens: int
     output_tokens: int
@@ -22,9 +22,9 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class LengthRule:
-    """Multiplies every length by `scale`; what then exceeds the context is scaled down once more, to fit it.
+    """Multiplies all lengths by `scale`, then scales down requests that exceed the model's context.
 
-    `context_tokens` is `None` if the model's context is not known: then nothing is taken to exceed it.
+    `context_tokens` is `None` if the model's context is unknown; then there is no limit.
     """
 
     scale: float = 1.0
@@ -39,7 +39,7 @@ class LengthRule:
             )
 
     def apply(self, request: TraceRequest) -> Lengths:
-        """Return a request's lengths. Input and output shrink by the same factor, so that their ratio stays."""
+        """Return a request's lengths. Input and output are scaled by the same factor."""
         wanted_in, wanted_out = request.input_tokens * self.scale, request.output_tokens * self.scale
         room = None if self.context_tokens is None else int(self.context_tokens * _FILL)
         fits = room is None or wanted_in + wanted_out <= room

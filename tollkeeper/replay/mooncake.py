@@ -1,4 +1,4 @@
-"""Mooncake's traces: JSON lines with arrival in milliseconds, lengths, and the hash ids of blocks of 512 tokens."""
+"""Reads Mooncake's traces: JSON lines with arrival in milliseconds, lengths, and hash ids of blocks of 512 tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import msgspec
 from tollkeeper.replay.trace import MalformedTrace, Place, TraceRequest
 
 BLOCK_TOKENS: Final = 512
-MARK: Final = "input_length"  # a field that tells this format from other JSON lines
+MARK: Final = "input_length"  # a field that only this format has
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ _decoder: Final = msgspec.json.Decoder(_Line)
 
 
 def read_mooncake(path: Path) -> Iterator[TraceRequest]:
-    """Read requests in the file's order. Raises MalformedTrace."""
+    """Yield requests in the file's order. Raises MalformedTrace."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if not text.strip():

@@ -1,4 +1,4 @@
-"""The tenants that a run's requests are paid by, with a team, a project and a key each, made for the run."""
+"""Creates the payers of a run: tenants with a team, a project and a temporary key each."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _ORGANISATIONS: Final = (  # tenant, its team, its project
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the organisation requests belong. Slugs."""
+    """The ids of a tenant, a team and a project."""
 
     tenant: str
     team: str
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """A place and a key that pays for it."""
+    """A tenant, team and project, with a key."""
 
     place: Place
     key_id: str
@@ -40,16 +40,16 @@ class Payer:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which place pays for which request: by client where the trace tells them apart, else in turn."""
+    """Assigns requests to places (tenants): by client if the trace has clients, else in turn."""
 
     places: tuple[Place, ...]
     clients: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace, tenants: int | None) -> "Assignment":
-        """Choose the places: `tenants` of them; not given, one for each client of the trace, or three.
+        """Return an assignment to `tenants` places; if not given, one per client of the trace, or three.
 
-        Raises ConfigurationError on a number below 1 or above 500.
+        Raises ConfigurationError for a number below 1 or above 500.
         """
         count = tenants if tenants is not None else len(trace.clients) or DEFAULT_TENANTS
         if not 1 <= count <= MAX_TENANTS:
@@ -59,7 +59,7 @@ class Assignment:
         return cls(tuple(_place(number) for number in range(count)), trace.clients)
 
     def index(self, number: int, client: str) -> int:
-        """Return the place, by its index, of request `number` by this client."""
+        """Return the index of the place for request `number` of this client."""
         turn = self.clients.index(client) if client in self.clients else number
         return turn % len(self.places)
 
@@ -67,10 +67,10 @@ class Assignment:
 def create_payers(
     control: ControlClient, places: Sequence[Place], model: str, run_id: str, now: datetime, lasts_seconds: float
 ) -> list[Payer]:
-    """Create what is missing of each place, and a key there for this model alone.
+    """Create missing tenants, teams and projects, and a key in each that is restricted to this model.
 
-    The keys expire an hour after the run should have ended, so that a killed run leaves no open door. `now` is in UTC.
-    Raises what the control plane says where it refuses; keys already made are then revoked.
+    The keys expire an hour after the run's expected end, in case the run is killed. `now` is in UTC. Raises the control
+    plane's error if it refuses; keys created before are then revoked.
     """
     expires_at = (now + timedelta(seconds=lasts_seconds) + _GRACE).isoformat()
     known = {str(row["id"]) for row in control.get_all("/v1/tenants")}
@@ -87,14 +87,14 @@ def create_payers(
             }
             made = control.post(f"/v1/tenants/{place.tenant}/keys", wanted)
             payers.append(Payer(place, str(made["id"]), str(made["secret"])))
-    except BaseException:  # also Ctrl-C: whatever ends this, the keys must not outlive it
+    except BaseException:  # also Ctrl-C: the keys must be revoked in any case
         revoke_payers(control, payers)
         raise
     return payers
 
 
 def revoke_payers(control: ControlClient, payers: Sequence[Payer]) -> str:
-    """Revoke the run's keys. Gives what went wrong, in a sentence, or an empty text: a run's figures stand anyway."""
+    """Revoke the run's keys. Return a warning if that failed, else "" (the run's results are valid in any case)."""
     try:
         for payer in payers:
             control.delete(f"/v1/tenants/{payer.place.tenant}/keys/{payer.key_id}")

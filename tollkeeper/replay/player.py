@@ -1,4 +1,4 @@
-"""Plays requests at their own times, whatever the answers take (an open loop), and notes how late it was."""
+"""Sends requests at their scheduled times, regardless of answers (open loop), and records delays."""
 
 import asyncio
 import time
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Seconds, and waiting for them to pass."""
+    """The interface of a clock in seconds."""
 
     def now(self) -> float:
         """Return the time in seconds."""
 
     async def sleep_until(self, moment: float) -> None:
-        """Wait for a moment; where it has passed, let others run once."""
+        """Wait until a time; if it has passed, yield to other tasks once."""
 
 
 class MonotonicClock:
@@ -29,22 +29,22 @@ class MonotonicClock:
         return time.monotonic()
 
     async def sleep_until(self, moment: float) -> None:
-        """Wait for a moment; where it has passed, let others run once."""
+        """Wait until a time; if it has passed, yield to other tasks once."""
         await asyncio.sleep(max(0.0, moment - self.now()))
 
 
 @dataclass(frozen=True, slots=True)
 class Timed(Generic[T]):
-    """Something to send the given number of seconds after the beginning."""
+    """An item to send, with its time in seconds after the start."""
 
     at_seconds: float
     item: T
 
 
 class Player(Generic[T]):
-    """Sends what it is given. One instance plays once.
+    """Sends items at their times. Each instance can play once.
 
-    `outcomes` are those that have ended, in the order in which they did.
+    `outcomes`: of ended requests, in the order in which they ended.
     """
 
     def __init__(

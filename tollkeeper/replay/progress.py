@@ -1,4 +1,4 @@
-"""A run's progress for a person: a bar on stderr, redrawn a few times a second, silent if nobody watches."""
+"""Shows a run's progress as a bar on stderr, a few times a second; nothing if stderr is not a terminal."""
 
 from types import TracebackType
 from typing import Any, Final, Self
@@ -8,11 +8,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tollkeeper.replay.player import Player
 
-_REDRAWS_PER_SECOND: Final = 4  # the engine may share the core
+_REDRAWS_PER_SECOND: Final = 4  # low, because the engine may share the core
 
 
 class ReplayProgress:
-    """Follows a player; give `follow` to it."""
+    """Shows a player's progress; pass `follow` to the player as its callback."""
 
     def __init__(self, total: int, console: Console) -> None:
         self._progress = Progress(
@@ -30,7 +30,7 @@ class ReplayProgress:
         self._failed = 0
 
     def follow(self, player: Player[Any]) -> None:
-        """Record the player's progress; another thread draws it."""
+        """Update the displayed progress; another thread draws it."""
         ended = player.outcomes[self._seen :]
         self._seen += len(ended)
         self._failed += sum(bool(outcome.error) for outcome in ended)

@@ -1,4 +1,4 @@
-"""Prompts made of plain words: as long as asked, the same every time, and alike where the trace says they were."""
+"""Generates reproducible prompts of common words with a given length, with shared prefixes as in the trace."""
 
 import random
 from functools import lru_cache
@@ -6,7 +6,7 @@ from typing import Final
 
 from tollkeeper.replay.token_rate import TokenRate
 
-# Short and common, so that a tokenizer for English has a token for each.
+# Short, common words, so that a tokenizer for English has one token for each.
 WORDS: Final = (
     "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
     "one you were her all she there would their we him been has when who will more no if out so said what up its about "
@@ -20,7 +20,7 @@ _BLOCKS_KEPT: Final = 4096  # about 10 MB of text
 
 
 class PromptWriter:
-    """Writes prompts for one model. `block_tokens` is the length of the blocks that requests may have in common."""
+    """Generates prompts for one model. `block_tokens`: length of the prefix blocks that requests may share."""
 
     def __init__(self, rate: TokenRate, block_tokens: int, seed: str = "") -> None:
         self._rate = rate
@@ -29,7 +29,7 @@ class PromptWriter:
         self._block = lru_cache(_BLOCKS_KEPT)(self._write_block)
 
     def write(self, number: int, input_tokens: int, prefix_blocks: tuple[int, ...] = ()) -> str:
-        """Write the prompt of request `number`: the blocks it begins with, then words that no other request has."""
+        """Return the prompt of request `number`: its prefix blocks, then words that are unique to it."""
         left = self._rate.words_for(input_tokens)
         parts: list[str] = []
         for block in prefix_blocks:
@@ -42,7 +42,7 @@ class PromptWriter:
         return " ".join(parts)
 
     def _write_block(self, block: int) -> str:
-        # Without the seed: a block is the same text in every run, and may still be in the model's cache.
+        # Without the seed: a block has the same text in every run, and may still be in the model's prefix cache.
         return _words(f"block/{block}", self._words_per_block)
 
 

@@ -1,4 +1,4 @@
-"""Print a run's summary."""
+"""Prints a run's summary."""
 
 from rich.console import Console
 from rich.table import Table
@@ -8,7 +8,7 @@ from tollkeeper.replay.summary import Summary
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print what was played and what came of it."""
+    """Print the run's settings and results."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column()

@@ -12,21 +12,21 @@ SCRIPTED_PREFIX: Final = "scripted-"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as applications name it. `context_tokens` is `None` if the control plane does not know it."""
+    """A model, by the name that applications use. `context_tokens` is `None` if unknown."""
 
     id: str
     context_tokens: int | None = None
 
     @property
     def is_scripted(self) -> bool:
-        """Return whether it plays a script, and so has to be told how many tokens to answer with."""
+        """Return whether it is a scripted model, whose prompts must state the number of tokens to answer."""
         return self.id.startswith(SCRIPTED_PREFIX)
 
 
 def choose_model(control: ControlClient, wanted: str = "") -> ServedModel:
-    """Find the model wanted; not named, the built-in one, or a scripted one where that is not served.
+    """Return the wanted model; by default the built-in one, or a scripted one if that is not served.
 
-    A model that might cost money is never chosen by itself. Raises ConfigurationError if there is none.
+    A model that may cost money is never chosen by default. Raises ConfigurationError if there is none.
     """
     served = {str(row["id"]): row for row in control.get_all("/v1/models") if row["is_active"]}
     known = ", ".join(sorted(served)) or "none"

@@ -1,8 +1,8 @@
-"""ServeGen's clients: a day of arrival rates and length distributions each, from which requests are drawn.
+"""Reads ServeGen's workloads: per client, a day of arrival rates and length distributions to sample requests from.
 
-A client is two files. `chunk-N-trace.csv` has no header; its columns are a window's start in seconds, requests per
-second, coefficient of variation, the distribution of the time between arrivals, and its two parameters, shape first.
-`chunk-N-dataset.json` has histograms of lengths for longer windows, written as Python literals (arXiv 2505.09999).
+A client has two files. `chunk-N-trace.csv` has no header; its columns are a window's start in seconds, requests per
+second, coefficient of variation, the distribution of inter-arrival times, and its two parameters, shape first.
+`chunk-N-dataset.json` has length histograms of longer windows, as Python literals (arXiv 2505.09999).
 """
 
 import ast
@@ -22,16 +22,16 @@ from typing import Final
 from tollkeeper.replay.trace import MalformedTrace, Place, TraceRequest
 
 CLIENT_FILE: Final = re.compile(r"^chunk-(\d+)-trace\.csv$")
-_SEED: Final = 11  # the same requests every time
+_SEED: Final = 11  # fixed seed: the same requests every time
 _LAST_WINDOW_SECONDS: Final = 600.0
 _COLUMNS: Final = 6
-_LOWEST_SHAPE: Final = 0.05  # below it a Weibull distribution's mean leaves the range of a float
+_LOWEST_SHAPE: Final = 0.05  # below it, a Weibull distribution's mean overflows a float
 
 
 def read_servegen(path: Path) -> Iterator[TraceRequest]:
-    """Draw the requests of a folder of clients, or of one client's trace file, in the order of their arrival.
+    """Yield sampled requests of a folder of clients, or of one client's trace file, in order of arrival.
 
-    Reading is as long as the day: cut it off. Raises MalformedTrace.
+    They cover a whole day; stop iterating when there are enough. Raises MalformedTrace.
     """
     files = [path] if path.is_file() else client_files(path)
     if not files:
@@ -40,14 +40,14 @@ def read_servegen(path: Path) -> Iterator[TraceRequest]:
 
 
 def client_files(folder: Path) -> list[Path]:
-    """List the trace files in a folder, by their clients' numbers."""
+    """Return the trace files in a folder, sorted by client number."""
     found = [(int(match.group(1)), file) for file in folder.iterdir() if (match := CLIENT_FILE.match(file.name))]
     return [file for _, file in sorted(found)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A stretch of time with one rate of arrivals, per second."""
+    """A time window with a constant arrival rate in requests per second."""
 
     start: float
     end: float
@@ -56,10 +56,9 @@ class _Window:
     shape: float
 
     def gap(self, source: random.Random) -> float:
-        """Draw the seconds until the next arrival: of the fitted shape, with the recorded rate as its mean.
+        """Return a random time to the next arrival in seconds: with the fitted shape, and the recorded rate as mean.
 
-        The fitted scale is left out: a fit of the shape by likelihood misses the mean of bursty windows by up to
-        a factor of 50, and the recorded count does not.
+        The fitted scale is not used: its mean is wrong by up to a factor of 50 for bursty windows.
         """
         if self.distribution == "Gamma":
             return source.gammavariate(self.shape, 1.0) / self.shape / self.rate
@@ -123,7 +122,7 @@ def _window(place: Place, row: Sequence[str], start: float, end: float) -> _Wind
 
 
 def _read_lengths(file: Path) -> Mapping[int, tuple[_Lengths, _Lengths] | None]:
-    """Read the histograms of input and output by the start of their window; `None` if nothing was counted."""
+    """Return histograms of input and output lengths by the start of their window; `None` for an empty window."""
     try:
         parsed = json.loads(file.read_bytes())
         windows = {int(start): dict(columns) for start, columns in parsed.items()}
@@ -141,7 +140,7 @@ def _read_lengths(file: Path) -> Mapping[int, tuple[_Lengths, _Lengths] | None]:
 
 def _histogram(place: Place, name: str, text: object) -> _Lengths | None:
     try:
-        # The files hold Python's dict literals. literal_eval builds values and runs nothing.
+        # The files contain Python dict literals. literal_eval builds values without running code.
         parsed = ast.literal_eval(text) if isinstance(text, str) else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         parsed = None

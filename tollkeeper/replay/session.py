@@ -1,4 +1,4 @@
-"""One run against one gateway: wait until the keys are known, measure the model's tokens, play, sum up."""
+"""One run against one gateway: waits until the keys work, measures tokens per word, plays the trace, summarises."""
 
 import asyncio
 import time
@@ -18,16 +18,16 @@ from tollkeeper.replay.summary import Setting, Summary, summarise
 from tollkeeper.replay.token_rate import FEW_WORDS, MANY_WORDS, TokenRate
 from tollkeeper.replay.trace import Trace
 
-_KEY_KNOWN_SECONDS: Final = 10.0  # gateways learn of a key within one
+_KEY_KNOWN_SECONDS: Final = 10.0  # gateways accept a new key within one second
 _POLL_SECONDS: Final = 0.05
-MAX_RUN_ID_LENGTH: Final = 100  # of the gateway's x-tollkeeper-run-id
+MAX_RUN_ID_LENGTH: Final = 100  # limit of the header x-tollkeeper-run-id
 
 OnChange = Callable[[Player[Chat]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run is about. `speed` divides the trace's times, `scale_lengths` multiplies its lengths."""
+    """The settings of a run. `speed` divides the trace's times; `scale_lengths` multiplies its lengths."""
 
     run_id: str
     gateway_url: str
@@ -47,14 +47,14 @@ class Run:
 
     @property
     def rule(self) -> LengthRule:
-        """Return the rule for its requests' lengths."""
+        """Return the rule for the requests' lengths."""
         return LengthRule(self.scale_lengths, self.model.context_tokens)
 
 
 async def replay(
     run: Run, trace: Trace, assignment: Assignment, payers: Sequence[Payer], stop: asyncio.Event, on_change: OnChange
 ) -> Summary:
-    """Play a trace and sum up what came of it, also where `stop` ends it early.
+    """Replay a trace and return a summary, also if `stop` ends it early.
 
     Raises ConfigurationError if the gateway cannot be reached or the model does not answer at all.
     """
@@ -95,9 +95,9 @@ async def replay(
 async def prepare(
     client: GatewayClient, model: ServedModel, payers: Sequence[Payer], patience_seconds: float = _KEY_KNOWN_SECONDS
 ) -> TokenRate:
-    """Wait until the gateway knows every key, and measure how many tokens the model makes of our words.
+    """Wait until the gateway accepts every key, and measure the model's tokens per word.
 
-    Raises ConfigurationError if it does not come to know a key, or the model does not answer.
+    Raises ConfigurationError if a key is not accepted in time, or if the model does not answer.
     """
     deadline = time.monotonic() + patience_seconds
     for payer in payers:
@@ -113,7 +113,7 @@ async def prepare(
 
 
 async def _ask(client: GatewayClient, model: ServedModel, payer: Payer, words: int) -> Outcome:
-    # A run id of its own: the run's rows shall be the trace's requests and no others.
+    # A separate run id, so that the run's rows are only the trace's requests.
     prompt = PromptWriter(TokenRate(), 1).write(words, words)
     chat = Chat(0, payer.place.tenant, payer.secret, chat_body(model, prompt, words, 1), 1)
     run_id = f"{client.run_id[: MAX_RUN_ID_LENGTH - 12]}-measurement"[:MAX_RUN_ID_LENGTH]

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_until_signal(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run `work` with an event that Ctrl-C or SIGTERM sets; return its result. A second Ctrl-C ends it at once."""
+    """Run `work` with an event that Ctrl-C or SIGTERM sets; return its result. A second Ctrl-C kills it."""
     _allow_many_connections()
 
     async def main() -> T:
@@ -32,6 +32,6 @@ def run_until_signal(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
 
 
 def _allow_many_connections() -> None:
-    # An open loop has a connection for every answer in progress; the usual soft limit is 1,024.
+    # An open loop needs a connection per request in progress; the usual soft limit is 1,024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Results of a run as its clients saw it: counts, tokens, latency percentiles."""
+"""The results of a run as clients measured them: counts, tokens, latency percentiles."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from tollkeeper.replay.chat import CANCELLED, Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What was played, and how."""
+    """The trace and settings of a run."""
 
     run_id: str
     trace: str
@@ -20,12 +20,12 @@ class Setting:
     speed: float
     scale_lengths: float
     context_tokens: int | None
-    scaled_to_fit: int  # requests that were longer than the context
+    scaled_to_fit: int  # number of requests that exceeded the context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What the store holds of a run. Cost is USD as decimal text, `None` if a request is unpriced."""
+    """The store's totals of a run. Cost is USD as decimal text; `None` if a request is unpriced."""
 
     requests: int
     tokens_in: int
@@ -39,11 +39,10 @@ class Books:
 class Summary:
     """The figures of one run. Tokens are those that the gateway's `usage` reported; times are the client's.
 
-    `errors` counts answers that failed, `cancelled` those that were left when the run was interrupted. TTFT runs from
-    the sending, lateness says how much later than due that was. `tokens_out_wanted` is what complete answers should
-    have had by the trace, `other_length` counts those that had another number, `without_usage` those that reported
-    none. `books` is `None` if the store was not asked or did not answer; `books_match` says whether every request and
-    output token of the complete answers, and no other, stands in it.
+    `errors`: failed answers; `cancelled`: answers abandoned when the run was interrupted. TTFT counts from sending;
+    lateness is the delay of sending. `tokens_out_wanted`: output tokens of complete answers according to the trace;
+    `other_length`: answers with another number; `without_usage`: answers without a count. `books` is `None` if the
+    store was not queried or did not answer; `books_match`: the store has exactly the complete answers and their tokens.
     """
 
     setting: Setting
@@ -72,12 +71,12 @@ class Summary:
     lateness_ms_p50: float | None
     lateness_ms_p99: float | None
     lateness_ms_max: float | None
-    by_tenant: Mapping[str, int] = field(default_factory=dict)  # requests
+    by_tenant: Mapping[str, int] = field(default_factory=dict)  # requests by tenant
     books: Books | None = None
     books_match: bool | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the summary as JSON types, the setting's fields first."""
+        """Return the summary as JSON types, starting with the settings."""
         fields = asdict(self)
         return {**fields.pop("setting"), **fields}
 
@@ -85,7 +84,7 @@ class Summary:
 def summarise(
     setting: Setting, outcomes: Sequence[Outcome], *, began_at: float, most_in_flight: int, is_complete: bool
 ) -> Summary:
-    """Put outcomes together. `began_at` is on the outcomes' clock; the duration ends with the last answer."""
+    """Summarise outcomes. `began_at` is on the outcomes' clock; the duration ends with the last answer."""
     good = [outcome for outcome in outcomes if not outcome.error]
     codes = Counter(outcome.error for outcome in outcomes if outcome.error)
     cancelled = codes.pop(CANCELLED, 0)
@@ -126,16 +125,14 @@ def summarise(
 
 
 def percentile_ms(ascending: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that at least this share of the values does not exceed, from seconds in
-    milliseconds.
-    """
+    """Return a percentile (nearest rank) of ascending values in seconds, in milliseconds; `None` if there are none."""
     if not ascending:
         return None
     return round(ascending[max(0, math.ceil(share * len(ascending)) - 1)] * 1000, 3)
 
 
 def count_by_tenant(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    """Count requests by tenant, the busiest first."""
+    """Return the number of requests by tenant, largest first."""
     return dict(Counter(outcome.tenant for outcome in outcomes).most_common())
 
 

@@ -1,4 +1,4 @@
-"""A recorded workload: when each request came, how long it and its answer were, and what is known of who sent it."""
+"""A recorded workload: arrival time, lengths and client of each request."""
 
 import math
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ from typing import Final
 
 from contracts.errors import TollkeeperError
 
-MAX_TOKENS: Final = 100_000_000  # of one request: beyond any model's context, so a column was misread
+MAX_TOKENS: Final = 100_000_000  # per request: larger than any model's context, so a column was misread
 _DECIMALS: Final = 9
 
 
 class MalformedTrace(TollkeeperError):
-    """A trace's file is not what its format says. The message names file, line and value."""
+    """A trace file is not in its format. The message names file, line and value."""
 
     code = "malformed_trace"
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One request. `at_seconds` counts from the trace's beginning.
+    """One request. `at_seconds` counts from the trace's start.
 
-    `client` is empty if the trace does not tell clients apart. `prefix_blocks` name the prompt's blocks from its
-    beginning: two requests with the same first ids begin with the same text.
+    `client` is "" if the trace has no clients. `prefix_blocks`: ids of the prompt's blocks from its start; requests
+    with the same first ids start with the same text.
     """
 
     at_seconds: float
@@ -34,7 +34,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A workload in the order of arrival, from 0 seconds on. `block_tokens` is the length of a prefix block."""
+    """A workload in order of arrival, starting at 0 seconds. `block_tokens`: length of a prefix block in tokens."""
 
     name: str
     format: str
@@ -43,23 +43,23 @@ class Trace:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Name the clients in the order of their first request; none if the trace does not tell them apart."""
+        """Return the clients in order of their first request; empty if the trace has none."""
         return tuple(dict.fromkeys(request.client for request in self.requests if request.client))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a trace's file, for values and for what is wrong with them."""
+    """A position in a trace file, for parsing values and reporting errors."""
 
     path: Path
     where: str  # "line 3"
 
     def error(self, what: str) -> MalformedTrace:
-        """Create an error that names this place."""
+        """Return an error that names this position."""
         return MalformedTrace(f"{self.path.name}, {self.where}: {what}")
 
     def tokens(self, name: str, value: object) -> int:
-        """Read a token count. Raises MalformedTrace on anything but a whole number of 0 to 100 million."""
+        """Parse a token count. Raises MalformedTrace unless it is a whole number from 0 to 100 million."""
         try:
             count = int(value) if isinstance(value, str | int) else -1
         except ValueError:
@@ -69,7 +69,7 @@ class Place:
         return count
 
     def number(self, name: str, value: object) -> float:
-        """Read a number. Raises MalformedTrace if it is not one, is negative or has no end."""
+        """Parse a number. Raises MalformedTrace unless it is finite and at least 0."""
         try:
             number = float(value) if isinstance(value, str | int | float) else math.nan
         except (ValueError, OverflowError):

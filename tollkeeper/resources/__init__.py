@@ -1,1 +1,1 @@
-"""Objects of the control plane on the command line: declared once each, with the same verbs and flags."""
+"""Objects of the control plane on the command line: declared in one table, with the same verbs and options."""

@@ -1,4 +1,4 @@
-"""Resources of objectives, alert channels and alert rules."""
+"""Resources of alerting: objectives, alert channels, alert rules."""
 
 from collections.abc import Mapping
 from importlib import import_module

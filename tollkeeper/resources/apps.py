@@ -1,4 +1,4 @@
-"""Builds the command group of a resource: create, list, show, set and delete, all from its declaration."""
+"""Builds the command group of a resource (create, list, show, set, delete) from its declaration."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ _MAX_WHOLE: Final = 40
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """Return the group of a resource, by its name with underscores."""
+    """Return the command group of a resource, by its name with underscores."""
     resource = BY_NAME.get(name.replace("_", "-"))
     if resource is None:
         raise AttributeError(name)
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def group_of(name: str, without: tuple[Verb, ...] = ()) -> typer.Typer:
-    """Return a new command group of a resource; `without` are verbs that its own module writes."""
+    """Return a new command group of a resource; `without`: verbs that its own module defines."""
     resource = BY_NAME[name]
     app = typer.Typer(cls=LazyGroup, help=resource.about, no_args_is_help=True)
     for verb in resource.verbs:
@@ -55,19 +55,19 @@ def group_of(name: str, without: tuple[Verb, ...] = ()) -> typer.Typer:
 
 
 def help_of(resource: Resource, verb: Verb) -> str:
-    """Return a command's help."""
+    """Return the help text of a resource's verb."""
     article = "an" if resource.noun.startswith(("a", "e", "i", "o", "MCP")) else "a"
     words = {"a": article, "noun": resource.noun, "plural": plural_of(resource)}
     return resource.help.get(verb, _USUAL[verb].format(**words))
 
 
 def plural_of(resource: Resource) -> str:
-    """Return the noun for several."""
+    """Return the plural of a resource's noun."""
     return "policies" if resource.noun == "policy" else f"{resource.noun}s"
 
 
 def examples_of(resource: Resource, verb: Verb) -> str | None:
-    """Return the examples of a verb as an epilog."""
+    """Return the examples of a verb as the help's epilog; `None` if there are none."""
     begins = f"tollkeeper {resource.name} {resource.set_name if verb == 'set' else verb}"
     lines = [line for line in resource.examples if line.startswith(begins)]
     return examples_text(lines) if lines else None
@@ -189,11 +189,11 @@ _COMMANDS: Final[Mapping[Verb, Callable[[Resource], Callable[..., None]]]] = {
 
 # Their parameters.
 
-_Parameter = tuple[str, Any, Any, Any]  # name, type, default, what Typer is told
+_Parameter = tuple[str, Any, Any, Any]  # name, type, default, Typer's annotation
 
 
 def _signed(run: Callable[..., None], arguments: list[_Parameter], options: list[_Parameter]) -> Callable[..., None]:
-    """Return a function whose signature Typer reads."""
+    """Return a function with the signature that Typer reads."""
 
     def command(**given: Any) -> None:
         run(**given)
@@ -262,7 +262,7 @@ def _option(one: Field) -> _Parameter:
     return (one.parameter, kind, default, typer.Option(*one.option.split(), help=said, **more))
 
 
-# What they do.
+# Their implementation.
 
 
 def _body(fields: tuple[Field, ...], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _value(one: Field, given: Any) -> Any:
 
 
 def whole_number(text: str) -> int | str:
-    """Return a written whole number as one, and anything else as it is, for the control plane to refuse by name."""
+    """Parse a whole number; return any other text unchanged, so that the control plane's refusal names it."""
     return int(text) if text.removeprefix("-").isdecimal() and len(text) < _MAX_WHOLE else text
 
 
@@ -340,7 +340,7 @@ def read_data(file: Path) -> Any:
 
 
 def plain_data(value: object) -> Any:
-    """Return YAML's values as JSON has them; dates become text."""
+    """Convert YAML values to JSON types; dates become text. Raises ConfigurationError if that is not possible."""
     try:
         return json.loads(json.dumps(value, default=lambda other: other.isoformat(), allow_nan=False))
     except (TypeError, ValueError, AttributeError) as error:
@@ -363,7 +363,7 @@ def _quoted(parents: Mapping[str, str]) -> dict[str, str]:
 
 
 def _expanded(client: ControlClient, resource: Resource, parents: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Yield the parents that are meant: those given, and for those that are not, all there are."""
+    """Yield combinations of parents: the given ones, and all existing ones for those not given."""
     missing = next((parent for parent in resource.parents if parent.name not in parents), None)
     if missing is None:
         yield parents
@@ -374,14 +374,14 @@ def _expanded(client: ControlClient, resource: Resource, parents: dict[str, str]
 
 def _rows(client: ControlClient, resource: Resource, parents: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = client.get_all(resource.path.format(**_quoted(parents)), resource.key)
-    # A target does not say whose it is, and who reads the table wants to know.
+    # Add the parents' ids, which some objects (targets) do not have.
     return [{**{f"{name}_id": value for name, value in parents.items()}, **row} for row in rows]
 
 
 def located(client: ControlClient, resource: Resource, key: str, parents: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Return an object's path and its parents; those not given are searched for."""
+    """Return an object's path and parents; parents that were not given are searched. Raises ConfigurationError."""
     if key.startswith(_KEY_SECRET):
-        # Sent on, the secret would stand in a URL and in whatever logs URLs.
+        # If sent, the secret would be in a URL, and in logs of URLs.
         raise ConfigurationError("that is a key's secret, not its id; `tollkeeper keys list` shows the ids")
     if len(parents) == len(resource.parents):
         return f"{resource.path.format(**_quoted(parents))}/{path_segment(key)}", parents
@@ -404,7 +404,7 @@ def located(client: ControlClient, resource: Resource, key: str, parents: dict[s
 
 
 def read_object(client: ControlClient, resource: Resource, key: str, parents: dict[str, str]) -> dict[str, Any]:
-    """Return an object. Raises ConfigurationError if it is not there."""
+    """Return an object. Raises ConfigurationError if it does not exist."""
     path, found = located(client, resource, key, parents)
     if resource.has_show:
         return client.get(path)
@@ -419,7 +419,7 @@ def read_object(client: ControlClient, resource: Resource, key: str, parents: di
 def change_object(
     client: ControlClient, resource: Resource, key: str, parents: dict[str, str], body: dict[str, Any]
 ) -> dict[str, Any]:
-    """Change an object. Raises ConfigurationError if nothing is named or it is not there."""
+    """Change an object and return it. Raises ConfigurationError if `body` is empty or the object does not exist."""
     if not body:
         raise _nothing_to_change(resource)
     path, _ = located(client, resource, key, parents)
@@ -483,7 +483,7 @@ def _empty(resource: Resource, given: Mapping[str, Any]) -> str:
 
 
 def in_record(value: object) -> str:
-    """Return a value as a record shows it: nested ones as YAML below."""
+    """Return a value as text for a record; nested values as YAML."""
     if (
         isinstance(value, dict | list)
         and value

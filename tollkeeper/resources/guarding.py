@@ -1,4 +1,4 @@
-"""Resources that restrict contents and tools of requests: guardrails, MCP servers, tool rules."""
+"""Resources that restrict contents and tools: guardrails, MCP servers, tool rules."""
 
 from typing import Final
 

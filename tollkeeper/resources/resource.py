@@ -1,4 +1,4 @@
-"""Declarations of kinds of objects: path, fields, verbs, columns and examples. Cheap to import: builds no command."""
+"""The declaration of a kind of object: path, fields, verbs, columns and examples. Fast to import."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ VERBS: Final[tuple[Verb, ...]] = ("create", "list", "show", "set", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the HTTP body as an option. `name` may be dotted: `thresholds_ms.ttft`.
+    """A field of the request body as a command-line option. `name` may be dotted: `thresholds_ms.ttft`.
 
-    Types: `whole` is a whole number; `flag` is --x/--no-x; `list` is repeated; `wholes` and `percents` are repeated
-    whole numbers; `pairs` is repeated NAME=VALUE; `json` is YAML or JSON text, or @FILE; `file` is a YAML or JSON file
-    as an argument; `secret` is asked for if it is not given.
+    Types: `whole`: whole number; `flag`: --x/--no-x; `list`: repeated; `wholes`, `percents`: repeated whole numbers;
+    `pairs`: repeated NAME=VALUE; `json`: YAML or JSON text, or @FILE; `file`: a YAML or JSON file as argument;
+    `secret`: prompted for if not given.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Field:
 
     @property
     def parameter(self) -> str:
-        """Return the name of the parameter in Python."""
+        """Return the name of the Python parameter."""
         return self.name.replace(".", "__")
 
     @property
     def option(self) -> str:
-        """Return the option as it is written."""
+        """Return the option's name, such as "--policy" or "--hard/--soft"."""
         plain = "--" + self.name.rpartition(".")[2].replace("_", "-")
         if self.type == "flag" and not self.flag:
             return f"{plain}/--no-{plain[2:]}"
@@ -46,16 +46,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What an object belongs to: an option, and a part of the path."""
+    """The object that a resource belongs to: an option, and a part of the path."""
 
-    name: str  # in the path
+    name: str  # of the placeholder in the path
     noun: str
-    list_path: str  # where the parents are listed, if the option is left out
+    list_path: str  # path to list the parents, if the option is not given
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table of objects."""
+    """A column of a list."""
 
     heading: str
     show: Callable[[Row], str]
@@ -67,7 +67,7 @@ def of(name: str, heading: str = "") -> Column:
 
 
 def moment(name: str = "created_at", heading: str = "created") -> Column:
-    """Return a column that shows a moment, to the second, in UTC."""
+    """Return a column that shows a time to the second, in UTC."""
     return Column(heading, lambda row: str(row.get(name) or "")[:19].replace("T", " "))
 
 
@@ -77,7 +77,7 @@ def active(name: str = "is_active") -> Column:
 
 
 def shown(value: object) -> str:
-    """Return a value in a cell."""
+    """Return a value as text for a table cell."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, bool):
@@ -91,42 +91,42 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object. The command group is named `name`; sentences speak of a `noun`."""
+    """A kind of object. `name`: of the command group; `noun`: for sentences."""
 
     name: str
     noun: str
     about: str
-    path: str  # of the list: "/v1/pools/{pool}/targets"
+    path: str  # of the collection: "/v1/pools/{pool}/targets"
     fields: tuple[Field, ...]
     columns: tuple[Column, ...]
     examples: tuple[str, ...]
-    key: str = "id"  # the field that identifies one, and the argument
+    key: str = "id"  # the field that identifies an object; also the argument
     key_help: str = "Id: a-z, 0-9 and -; cannot be changed."
-    is_key_given: bool = True  # False: the control plane makes the id
+    is_key_given: bool = True  # False: the control plane generates the id
     parents: tuple[Parent, ...] = ()
     verbs: tuple[Verb, ...] = VERBS
-    help: Mapping[Verb, str] = field(default_factory=dict)  # instead of the usual sentence
-    described: Callable[[Row], str] = lambda row: ""  # what follows "created: "
+    help: Mapping[Verb, str] = field(default_factory=dict)  # replaces the default help, by verb
+    described: Callable[[Row], str] = lambda row: ""  # text after "created: "
     body: Callable[[dict[str, Any], Row | None], dict[str, Any]] = lambda body, stored: body
-    replaces: Callable[[Row], dict[str, Any]] | None = None  # set by PUT: the body that a stored row stands for
-    is_upsert: bool = False  # `set` creates what is not there
+    replaces: Callable[[Row], dict[str, Any]] | None = None  # for `set` by PUT: converts a stored row to a body
+    is_upsert: bool = False  # `set` creates the object if it does not exist
     deleted: str = "deleted"
-    post_key: str = ""  # the key's name in the body of `create`, if it is another
-    hint: Callable[[Row], str] = lambda row: ""  # a further line after `create` and `set`
-    next: str = ""  # a hint after `create`; {key} and the parents' names are filled in
-    has_show: bool = True  # False: the control plane has no path for one
-    secret: str = ""  # the field of a reply that is printed alone on stdout
+    post_key: str = ""  # name of the key in the body of `create`, if different
+    hint: Callable[[Row], str] = lambda row: ""  # additional line after `create` and `set`
+    next: str = ""  # next command after `create`; {key} and parents' names are replaced
+    has_show: bool = True  # False: the control plane has no path for a single object
+    secret: str = ""  # field of the response that is printed alone on stdout
     aliases: tuple[str, ...] = ()  # older names of the group
-    set_name: str = "set"  # another name of `set`, which stays as a hidden one
-    module: str = ""  # where the group has more commands: "tollkeeper.keys"
-    positional_parent: bool = False  # the first parent may be an argument of create and list, as it once was
+    set_name: str = "set"  # another name for `set`, which remains as a hidden alias
+    module: str = ""  # module of a group with more commands: "tollkeeper.keys"
+    positional_parent: bool = False  # the first parent may also be an argument of create and list (older syntax)
 
     @property
     def argument(self) -> str:
-        """Return the name of the argument in help."""
+        """Return the argument's name in help."""
         return self.key.upper()
 
     @property
     def settable(self) -> tuple[Field, ...]:
-        """Return the fields that `set` takes."""
+        """Return the fields that `set` accepts."""
         return tuple(one for one in self.fields if "set" in one.verbs)

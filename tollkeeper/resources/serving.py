@@ -1,4 +1,4 @@
-"""Resources of what answers: pools, targets, models, routes, rollouts, playbooks."""
+"""Resources of serving: pools, targets, models, routes, rollouts, playbooks."""
 
 from typing import Final
 

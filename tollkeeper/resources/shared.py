@@ -1,4 +1,4 @@
-"""Parents, fields and columns that several kinds of objects share in the table of resources."""
+"""Parents, fields and columns that several resources share."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -45,12 +45,12 @@ SCOPES: Final = (
 
 
 def word(function: str) -> Callable[[Row], str]:
-    """Return a function of `words`, which is loaded when a row is shown."""
+    """Return a function that calls a function of `words`, which is imported when a row is shown."""
     return lambda row: str(getattr(import_module("tollkeeper.resources.words"), function)(row))
 
 
 def when_away(default: WhenAway) -> Field:
-    """Return the field that says what a limit or budget does without the shared counters."""
+    """Return the field for a limit's or budget's behaviour if Redis is unreachable."""
     return Field(
         "when_away",
         f"If Redis is unreachable: refuse, or share (each gateway allows its part; default {default}).",
@@ -59,7 +59,7 @@ def when_away(default: WhenAway) -> Field:
 
 
 def rules_file(noun: str, example: str, *, required: bool = False, holds: str = "rules") -> Field:
-    """Return the field of an object that is described by a file; `holds` names what is in it."""
+    """Return the field for an object's definition in a file; `holds` is the noun for the file's contents."""
     return Field(
         "rules", f"YAML or JSON file with the {noun}'s {holds}, such as {example}.", "file", is_required=required
     )
@@ -73,13 +73,13 @@ def named(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
 def ends_now(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
     """Return the body of `end` with the current time as `valid_to`, if that is `now`."""
     if stored is not None and body.get("valid_to") == "now":
-        from datetime import UTC, datetime  # here: nothing else needs it
+        from datetime import UTC, datetime  # imported here: rarely needed
 
         body["valid_to"] = datetime.now(UTC).isoformat()
     return body
 
 
 def validity(row: Row) -> str:
-    """Return the days from which and until which a card or rate is valid."""
+    """Return the validity of a card or rate: "2027-01-01 to open"."""
     begins = str(row["valid_from"])[:10]
     return f"{'always' if begins == '1970-01-01' else begins} to {str(row['valid_to'] or 'open')[:10]}"

@@ -1,8 +1,7 @@
-"""The table of resources: each kind of object of the control plane, declared once.
+"""The table of resources: all kinds of objects of the control plane.
 
-A new kind is a `Resource` in a file of this package, listed here: its command group, its help, its place in shell
-completion and in the golden files follow. If it is to be configuration as well, it also needs a row in
-`gateway/control/configuration/table.py`.
+To add a kind, declare a `Resource` in a file of this package and list it here; its commands, help, shell completion and
+golden files follow. If it also belongs to configuration files, add a row to `gateway/control/configuration/table.py`.
 """
 
 from typing import Final

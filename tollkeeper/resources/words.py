@@ -1,4 +1,4 @@
-"""One-line descriptions of objects, for tables and answers of commands."""
+"""One-line texts about objects, for tables and messages of commands."""
 
 import math
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from contracts.rules.rule_words import amount_text, base_amount, exact_text
 
 
 def plain_usd(amount_usd: str) -> str:
-    """Return USD exactly, without the zeros that its column pads it with: "0.000001", "50"."""
+    """Return an amount of USD exactly, without trailing zeros: "0.000001", "50"."""
     return exact_text("pico_usd", pico_usd(Decimal(amount_usd)))
 
 
 def scope_text(rule: Mapping[str, Any]) -> str:
-    """Return whom a rule covers, as a refusal does: "level key '*', model 'small'"."""
+    """Return a rule's scope, as in refusals: "level key '*', model 'small'"."""
     whom = f"level {rule['level']}" + (f" {rule['subject']!r}" if rule["subject"] else "")
     return f"{whom}, model {rule['model']!r}" if rule["model"] else whom
 
 
 def limit_allows(limit: Mapping[str, Any]) -> str:
-    """Return what a limit allows: "120000 tokens per minute"."""
+    """Return a limit's amount and window: "120000 tokens per minute"."""
     word: MetricWord = limit["metric"]
     in_usd = None if limit["amount_usd"] is None else Decimal(limit["amount_usd"])
     amount = amount_text(KIND_OF_WORD[word].name, base_amount(word, limit["amount"], in_usd))
@@ -32,7 +32,7 @@ def limit_allows(limit: Mapping[str, Any]) -> str:
 
 
 def budget_allows(budget: Mapping[str, Any]) -> str:
-    """Return what a budget allows: "50 USD per month, hard"."""
+    """Return a budget's amount and period: "50 USD per month, hard"."""
     in_usd = budget["amount_usd"]
     amount = f"{plain_usd(in_usd)} USD" if in_usd is not None else f"{budget['gpu_milliseconds']} GPU milliseconds"
     per = "in all" if budget["period"] == "total" else f"per {budget['period']}"
@@ -48,25 +48,25 @@ def leads_to(route: Mapping[str, Any]) -> str:
 
 
 def objective(slo: Mapping[str, Any]) -> str:
-    """Return an objective in a line: "99.9 % ttft (ttft <= 500 ms) in 28 days"."""
+    """Return an objective as one line: "99.9 % ttft (ttft <= 500 ms) in 28 days"."""
     times = ", ".join(f"{name} <= {value} ms" for name, value in slo["thresholds_ms"].items())
     what = f"{slo['indicator']} ({times})" if times else str(slo["indicator"])
     return f"{slo['target_percent']} % {what} in {slo['window_days']} days"
 
 
 def objective_scope(slo: Mapping[str, Any]) -> str:
-    """Return which requests an objective judges: "tenant acme, model small", or "all requests"."""
+    """Return an objective's scope: "tenant acme, model small", or "all requests"."""
     names = {"tenant": "tenant_id", "model": "model", "route": "route", "prompts": "prompt_class"}
     return ", ".join(f"{name} {slo[field]}" for name, field in names.items() if slo[field]) or "all requests"
 
 
 def usd_per_mtok(rates: Mapping[str, str]) -> str:
-    """Return prices in a line: "input_text=0.15 output_text=0.6"."""
+    """Return prices as one line: "input_text=0.15 output_text=0.6"."""
     return " ".join(f"{leaf}={format(Decimal(price).normalize(), 'f')}" for leaf, price in rates.items())
 
 
 def stages(guardrail: Mapping[str, Any]) -> str:
-    """Return a guardrail's stages: "cards (both pii: redact)"."""
+    """Return a guardrail's stages as one line: "cards (both pii: redact)"."""
     return ", ".join(
         f"{stage['name']} ({stage.get('direction', 'input')} {stage['detector']}: "
         f"{stage.get('action', 'block')}{', dry' if stage.get('dry_run') else ''})"
@@ -75,7 +75,7 @@ def stages(guardrail: Mapping[str, Any]) -> str:
 
 
 def role_of(user: Mapping[str, Any]) -> str:
-    """Return a role with what it reaches: "admin of acme"."""
+    """Return a role with its scope: "admin of acme"."""
     role = str(user["role"]).replace("_", " ")
     if user["team_id"]:
         return f"{role} of {user['tenant_id']}/{user['team_id']}"
@@ -83,7 +83,7 @@ def role_of(user: Mapping[str, Any]) -> str:
 
 
 def key_status(key: Mapping[str, Any]) -> str:
-    """Return whether a key works: active, expired or revoked."""
+    """Return a key's status: active, expired or revoked."""
     if key["revoked_at"]:
         return "revoked"
     expires_at = key["expires_at"]
@@ -91,22 +91,22 @@ def key_status(key: Mapping[str, Any]) -> str:
 
 
 def token_status(token: Mapping[str, Any]) -> str:
-    """Return whether an admin token works, and if not, why."""
+    """Return an admin token's status: active, or why it is refused."""
     return str(token["refused"] or "active")
 
 
 def limit_line(limit: Mapping[str, Any]) -> str:
-    """Return what a limit allows, and whom."""
+    """Return a limit's amount, window and scope."""
     return f"{limit_allows(limit)}, {scope_text(limit)}"
 
 
 def budget_line(budget: Mapping[str, Any]) -> str:
-    """Return what a budget allows, and whom."""
+    """Return a budget's amount, period and scope."""
     return f"{budget_allows(budget)}, {scope_text(budget)}"
 
 
 def card_prices(price: Mapping[str, Any]) -> str:
-    """Return a card's prices, and what more there is."""
+    """Return a card's prices, unit prices, number of tiers and fee as one line."""
     card = price["card"]
     more = [f"{len(card['tiers'])} tiers"] if card.get("tiers") else []
     fee = Decimal(str(card.get("usd_per_request", "0")))
@@ -116,7 +116,7 @@ def card_prices(price: Mapping[str, Any]) -> str:
 
 
 def finite_number(name: str, text: str) -> float:
-    """Return a setting's number. Raises ConfigurationError."""
+    """Parse the number of a --set option. Raises ConfigurationError unless it is finite."""
     try:
         value = float(text)
     except ValueError:
@@ -127,7 +127,7 @@ def finite_number(name: str, text: str) -> float:
 
 
 def second_of(moment: str | None) -> str:
-    """Return a moment to the second, as it stands in the answer, with its offset."""
+    """Return an ISO time without fractions of a second, with its offset; "" for `None`."""
     if moment is None:
         return ""
     whole, _, rest = moment.partition(".")
@@ -135,12 +135,12 @@ def second_of(moment: str | None) -> str:
 
 
 def rollout_line(rollout: Mapping[str, Any]) -> str:
-    """Return how far a rollout is."""
+    """Return a rollout's current share: "large has 5 % of small on assistant"."""
     return f"{rollout['candidate']} has {rollout['percent']:g} % of {rollout['incumbent']} on {rollout['route']}"
 
 
 def channel_receives(row: Mapping[str, Any]) -> str:
-    """Return which alerts a channel receives, and how often a cost report: "page alerts of acme, weekly report"."""
+    """Return a channel's alerts and cost report: "page alerts of acme, weekly report"."""
     alerts = f"{' and '.join(row.get('severities', ())) or 'all'} alerts"
     if tenants := row.get("tenants"):
         alerts += f" of {' and '.join(tenants)}"

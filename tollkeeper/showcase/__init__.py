@@ -1,1 +1,1 @@
-"""The demonstration's story: three tenants with thirty days of made-up history, an outage, agents and a rollout."""
+"""The demo's data: three tenants with 30 days of generated history, an outage, coding agents and a rollout."""

@@ -1,4 +1,4 @@
-"""The story's coding agents: sessions with turns, tools and a cached prefix that grows; one session loops."""
+"""The demo's coding agents: sessions with turns, tool calls and a growing cached prefix; one session loops."""
 
 import random
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from contracts.recording.records import RequestRecord
 _MODEL: Final = "hosted-large"
 _PICO_PER_TOKEN: Final = (2_500_000, 1_250_000, 10_000_000)  # input, cached input, output
 _SESSIONS: Final = 48
-_TODAY: Final = 12  # sessions of the last day; the others lie in the twelve days before
-_LOOPING: Final = 5  # which of them calls one tool again and again
+_TODAY: Final = 12  # sessions of the last day; the others are in the twelve days before
+_LOOPING: Final = 5  # the session that repeats one tool call
 _WORK: Final = (
     ("github.com/acme/shop", "checkout-retries", "418"),
     ("github.com/acme/shop", "search-filters", "421"),
@@ -29,7 +29,7 @@ _MS: Final = 10**6
 def agent_turns(
     source: random.Random, now: datetime, keys: Mapping[tuple[str, str], str], prefix: str
 ) -> list[RequestRecord]:
-    """Create the turns of the sessions that acme's search team had in the two weeks before `now`."""
+    """Return records of the turns of acme's search team's agent sessions in the two weeks before `now`."""
     turns: list[RequestRecord] = []
     for number in range(_SESSIONS):
         repo, branch, pull = _WORK[number % len(_WORK)]
@@ -46,7 +46,7 @@ def agent_turns(
 
 def _session(source: random.Random, number: int, at: int, who: Identity) -> list[RequestRecord]:
     turns: list[RequestRecord] = []
-    context = source.randrange(9_000, 16_000)  # tools and instructions come first
+    context = source.randrange(9_000, 16_000)  # the prompt starts with tools and instructions
     marks = [source.getrandbits(31), source.getrandbits(31)]
     cached = 0
     for turn in range(source.randrange(6, 18)):

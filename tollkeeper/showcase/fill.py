@@ -1,4 +1,4 @@
-"""Fills an installation that runs with the demonstration's story, and takes it away: three tenants with a history."""
+"""Adds the demo's data (three tenants with a history) to a running installation, and removes it."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ from tollkeeper.showcase.rows import (
 
 _NAMES: Final = {"acme": "Acme Retail", "globex": "Globex Labs", "initech": "Initech"}
 _THRESHOLDS: Final = (50, 80, 100)
-USED_PERCENT: Final = {"acme": 93, "globex": 81, "initech": 41}  # of the month's budgets
+USED_PERCENT: Final = {"acme": 93, "globex": 81, "initech": 41}  # percent of the monthly budget that is spent
 _PICO_PER_USD: Final = 10**12
 _LEAVES: Final = ("input_text", "cache_read_text", "output_text")
 
@@ -56,9 +56,9 @@ def fill_showcase(
 ) -> ShowcaseRows:
     """Create tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
 
-    Gives the rows. `prefix` stands before tenants' names. Raises ConfigurationError if the showcase is there already:
-    rows that are told twice would count twice. Without `has_gpus` there are no engine steps and no looks at GPUs, for
-    an installation that has its own.
+    Returns the rows. `prefix` is prepended to tenants' names. Raises ConfigurationError if the demo's data exists
+    already, because its rows would count twice. Without `has_gpus` there are no engine steps and GPU samples, for an
+    installation with its own.
     """
     token = SecretFiles(installation.secrets).get("admin_token")
     assert token is not None, "the installation was never started"
@@ -92,7 +92,7 @@ def fill_showcase(
 
 
 def has_showcase(control: ControlClient) -> bool:
-    """Return whether an installation has the story."""
+    """Return whether an installation has the demo's data."""
     return any(model["id"] == OWN for model in control.get_all("/v1/models"))
 
 
@@ -130,10 +130,10 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
 
 
 def _add_budgets(control: ControlClient, installation: Installation, rows: ShowcaseRows, prefix: str) -> None:
-    """Create a monthly budget for each tenant, and recount what the rows spent of it.
+    """Create a monthly budget for each tenant, and set its spending to the rows' cost.
 
-    No gateway has charged the rows. The analytics process would add them to the budgets, but only within five minutes.
-    The recount is the one that it would write, so it adds nothing again.
+    No gateway has charged the rows. The analytics process would add them, but only within five minutes; this writes the
+    same recount, so that it adds nothing later.
     """
     at = datetime.now(UTC)
     month = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -142,20 +142,21 @@ def _add_budgets(control: ControlClient, installation: Installation, rows: Showc
         if row.started_at_ns >= unix_ns(month):
             spent[row.who.tenant] += row.charged_pico_usd or 0
     for name, used_percent in USED_PERCENT.items():
-        dollars = max(spent[prefix + name] * 100 / used_percent / _PICO_PER_USD, 1.0)  # early in a month: little
+        # At least 1 USD: early in a month there is little spending.
+        dollars = max(spent[prefix + name] * 100 / used_percent / _PICO_PER_USD, 1.0)
         budget = {
             "level": "tenant",
             "period": "month",
             "amount_usd": f"{dollars:.2f}",
             "thresholds": _THRESHOLDS,
-            "when_unpriced": "allow",  # the demonstration's own traffic goes on
+            "when_unpriced": "allow",  # the demo's traffic continues
         }
         control.post(f"/v1/tenants/{prefix}{name}/budgets", budget)
     author = Author("tollkeeper demo", at)
     with open_control(installation.data, os.environ) as database, database.session() as session:
         for tenant, amount in spent.items():
             for current in current_budgets(session, at, tenant=tenant):
-                assert current.start_ns is not None  # a budget of a month has a period
+                assert current.start_ns is not None  # a monthly budget always has a period
                 subject = current.spec.scope.subject
                 recount_budget(session, author, tenant, current.spec.id, month, {subject: amount}, applies=True)
                 for percent in current.spec.thresholds:
@@ -172,7 +173,7 @@ def _serve(control: ControlClient) -> None:
             control.post(f"/v1/pools/{pool}/targets", {"id": target, "kind": "scripted", "provider": "openai"})
         control.post("/v1/models", {"id": model, "pool": pool, "description": f"Showcase, {len(targets)} targets"})
         rates = dict(zip(_LEAVES, RATES[model], strict=True))
-        if f"{model}/showcase" not in carded:  # cards outlive a reset: bills were made with them
+        if f"{model}/showcase" not in carded:  # price cards remain after a reset, because bills refer to them
             control.post("/v1/prices", {"model": model, "version": f"{model}/showcase", "usd_per_mtok": rates})
     choose = [{"model": OWN, "weight": 9}, {"model": HOSTED, "weight": 1, "label": "canary"}]
     rules = {"choose": choose, "fallbacks": [{"model": "scripted-1"}]}
@@ -184,9 +185,9 @@ def _serve(control: ControlClient) -> None:
 
 
 def remove_showcase(data: Path, environment: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Take the story away: its tenants with all their rows, its models, pools, route and rollout. Return how many rows.
+    """Delete the demo's tenants with all their rows, its models, pools, route and rollout; return the number of rows.
 
-    Works on an installation that runs and on one that does not. Price cards and GPU rates stay, as those of bills do.
+    The installation may run or not. Price cards and GPU rates remain, because bills may refer to them.
     """
     author = Author("tollkeeper demo", datetime.now(UTC))
     rows = 0

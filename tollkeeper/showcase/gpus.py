@@ -1,4 +1,4 @@
-"""The showcase's two GPUs: an hour of engine steps that are made of the requests in it, and looks at the devices."""
+"""The demo's two GPUs: an hour of engine steps generated from that hour's requests, and samples of the devices."""
 
 import random
 from collections import defaultdict
@@ -10,7 +10,7 @@ from msgspec import structs
 from contracts.recording.records import DeviceRecord, GpuShare, RequestRecord, StepRecord
 
 GPU: Final = "NVIDIA H100 80GB HBM3"
-GPU_SECONDS: Final = 3_600  # so far back do steps and looks reach
+GPU_SECONDS: Final = 3_600  # period of steps and samples before now
 _LOOK_SECONDS: Final = 10
 _SECOND: Final = 10**9
 _MS: Final = 10**6
@@ -22,10 +22,10 @@ _CONFIDENCE: Final = 0.94
 def engine_steps(
     source: random.Random, until_ns: int, replicas: Sequence[str], requests: Sequence[RequestRecord]
 ) -> list[StepRecord]:
-    """Create the steps of the hour before `until_ns` (Unix nanoseconds), replica after replica.
+    """Return the engine steps of the hour before `until_ns` (Unix nanoseconds), one replica after the other.
 
-    A step stands for the many within half a second. Each request of the hour that a replica served is in the steps
-    from its arrival to its end; if there is none, the replica is idle. So every nanosecond is told of once.
+    A record covers half a second. Each request that a replica served is in the steps from its arrival to its end;
+    without requests the replica is idle. So every nanosecond is covered once.
     """
     begin = until_ns - GPU_SECONDS * _SECOND
     steps: list[StepRecord] = []
@@ -36,7 +36,7 @@ def engine_steps(
 
 
 def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> list[RequestRecord]:
-    """Return the requests with the GPU time of their steps; those that are in no step stay as they are."""
+    """Return the requests with the GPU time of their steps; requests without steps are unchanged."""
     taken: defaultdict[bytes, list[int]] = defaultdict(lambda: [0, 0])
     for step in steps:
         for request_id, phase, ns in zip(step.request_ids, step.phases, step.gpu_ns, strict=True):
@@ -53,12 +53,12 @@ def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> l
 def device_looks(
     source: random.Random, until_ns: int, replicas: Sequence[str], steps: Sequence[StepRecord]
 ) -> list[DeviceRecord]:
-    """Record a look at each GPU every ten seconds of the hour, as busy as its steps say."""
+    """Return a sample of each GPU every ten seconds of the hour, with the utilisation of its steps."""
     count = GPU_SECONDS // _LOOK_SECONDS
     begin, length = until_ns - GPU_SECONDS * _SECOND, _LOOK_SECONDS * _SECOND
     busy = {replica: [0] * (count + 1) for replica in replicas}
     for step in steps:
-        if step.kind == "step":  # half a second counts where it begins
+        if step.kind == "step":  # a step counts at its start
             busy[step.replica][min((step.started_at_ns - begin) // length, count)] += step.busy_ns
     looks: list[DeviceRecord] = []
     for place, replica in enumerate(replicas):
@@ -126,7 +126,7 @@ def _of_replica(
 
 
 def _context(request: RequestRecord, at: int) -> int:
-    """Return how many tokens a request has at a moment."""
+    """Return a request's context length in tokens at a time."""
     usage = request.usage
     done = min((at - request.started_at_ns) / request.duration_ns, 1.0)
     return (usage.input_text or 0) + (usage.cache_read_text or 0) + int(done * (usage.output_text or 0))

@@ -1,7 +1,7 @@
-"""Made-up records of three tenants: the demonstration's history, the same for the same seed.
+"""Generates the demo's records of three tenants, reproducible by seed.
 
-They are of two models: one of our own on two replicas, one of a provider with an account that fails now and then, and
-for most of the last forty minutes. A new version of our own model gets a tenth of a route.
+They are of two models: a self-hosted one on two replicas, and one of a provider, whose account fails occasionally and
+for most of the last 40 minutes. A new version of the self-hosted model gets a tenth of a route.
 """
 
 import json
@@ -21,7 +21,7 @@ from tollkeeper.showcase.agents import agent_turns
 from tollkeeper.showcase.gpus import GPU_SECONDS, charged, device_looks, engine_steps
 
 OWN, HOSTED, NEXT, ROUTE = "chat-8b", "hosted-large", "chat-8b-next", "assistant"
-# USD per million tokens (input, cached input, output), as the price cards of the showcase say.
+# USD per million tokens (input, cached input, output), as in the demo's price cards.
 RATES: Final = {OWN: ("0.20", "0.05", "0.60"), HOSTED: ("2.50", "1.25", "10.00"), NEXT: ("0.20", "0.05", "0.60")}
 PICO_PER_TOKEN: Final = {
     OWN: (200_000, 50_000, 600_000),
@@ -34,7 +34,7 @@ POOLS: Final = {
     NEXT: ("chat-next", ("gpu-2",)),
 }
 ROLLOUT: Final = "chat-8b-to-next"
-# The outage: an account of the provider answers 503 to most of what it is asked.
+# The outage: an account of the provider answers 503 to most requests.
 OUTAGE_SECONDS: Final = 2_400
 OUTAGE_TARGET: Final = "eu-west"
 _OUTAGE_REQUESTS: Final = 110
@@ -44,7 +44,7 @@ _FEATURES: Final = ("summary", "chat", "extraction")
 _SECOND: Final = 10**9
 _MS: Final = 10**6
 HISTORY_DAYS: Final = 30
-_LAST_SECONDS: Final = 60  # before now: what began then has ended
+_LAST_SECONDS: Final = 60  # requests start at least this long before now, so that they have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class ShowcaseRows:
 def showcase_rows(
     now: datetime, keys: Mapping[tuple[str, str], str], *, prefix: str = "", seed: int = 7
 ) -> ShowcaseRows:
-    """Make the rows of the thirty days before `now`; the last hour has as many as an early day, and the engines' steps.
+    """Return the rows of the 30 days before `now`; the last hour has as many as an early day, and engine steps.
 
-    `keys` gives the id of each tenant's and team's key; `prefix` stands before tenants' names.
+    `keys`: key id by (tenant, team); `prefix` is prepended to tenants' names.
     """
     source = random.Random(seed)
     recent, until = _ns(now - timedelta(seconds=GPU_SECONDS)), _ns(now)
@@ -83,7 +83,7 @@ def _moments(source: random.Random, now: datetime) -> Iterator[int]:
         busy = 0.5 if (now - timedelta(days=day)).weekday() >= 5 else 1.0
         for _ in range(int(150 * busy * (1 + 0.06 * (HISTORY_DAYS - day)))):
             yield _ns(now - timedelta(days=day, seconds=-source.random() * (86_400 - _LAST_SECONDS)))
-    for hour in range(1, 24):  # the last day is as busy as its last hour, which engines' steps are made of
+    for hour in range(1, 24):  # the last day is as busy as its last hour, from which engine steps are generated
         busy = 0.65 + 0.35 * math.sin((now - timedelta(hours=hour)).hour / 24 * 2 * math.pi - 2.0)
         for _ in range(int(60 * busy)):
             yield _ns(now - timedelta(hours=hour, seconds=source.random() * 3_600))
@@ -106,7 +106,7 @@ def _request(
         arm = "candidate" if source.random() < 0.15 else "incumbent"
         model = NEXT if arm == "candidate" else OWN
     fresh, cached = int(source.lognormvariate(6.3, 0.7)) + 5, int(source.lognormvariate(5.5, 0.9))
-    is_long = is_recent and model == OWN  # so that few requests keep two GPUs busy
+    is_long = is_recent and model == OWN  # long, so that few requests keep two GPUs busy
     produced = _produced(source, is_long=is_long)
     gaps = _gaps(source, model, produced)
     pool, targets = POOLS[model]
@@ -169,7 +169,7 @@ def _request(
 def _failing(
     source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str
 ) -> tuple[RequestRecord, list[AttemptRecord]]:
-    """Create a request of globex during the outage: most are answered 503 at once, for good."""
+    """Return a request of globex during the outage, with its attempts: most fail immediately with 503."""
     who = Identity(
         f"{prefix}globex", "research", "", keys.get(("globex", "research"), "key_demo"),
         f"user-{source.randrange(12)}", {"feature": source.choice(_FEATURES)},
@@ -226,7 +226,7 @@ def _payer(source: random.Random, keys: Mapping[tuple[str, str], str], prefix: s
 
 
 def _produced(source: random.Random, *, is_long: bool) -> int:
-    """Choose a number of tokens; the longest answer ends within a minute."""
+    """Return a random number of output tokens; the longest answer takes less than a minute."""
     if is_long:
         return min(int(source.lognormvariate(7.0, 0.35)) + 200, 1_400)
     return min(int(source.lognormvariate(4.2, 0.6)) + 2, 400)
@@ -236,7 +236,7 @@ def _gaps(source: random.Random, model: str, produced: int) -> list[int]:
     gap = (2_400 if model == OWN else 1_900) * source.uniform(0.9, 1.2)
     gaps = [max(int(source.lognormvariate(0, 0.25) * gap), 1) for _ in range(produced - 1)]
     if gaps and source.random() < 0.03:
-        gaps[len(gaps) // 2] += source.randrange(30_000, 90_000)  # one token that was slow
+        gaps[len(gaps) // 2] += source.randrange(30_000, 90_000)  # one slow token
     return gaps
 
 

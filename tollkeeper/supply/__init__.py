@@ -1,1 +1,1 @@
-"""Supply chain: pinned versions, advisories about them, and a bill of materials."""
+"""Supply chain tools: pinned versions, security advisories, and a software bill of materials."""

@@ -1,6 +1,6 @@
-"""`python -m tollkeeper.supply.pins`: all that is installed is pinned, exactly, and is the version that is.
+"""`python -m tollkeeper.supply.pins`: checks that all installed packages are pinned, and have the pinned version.
 
-For each virtual environment there is a list in constraints/. Status 1 names what is not as its list says.
+Each virtual environment has a list in constraints/. Status 1: a package differs from its list.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-# Environments beside the code, and their lists. The last two are made only where they are needed.
+# Environments beside the code, and their lists. The last two exist only if needed.
 ENVIRONMENTS: Final[Mapping[str, str]] = {
     ".venv": "base.txt",
     ".venv-providers": "providers.txt",
@@ -21,12 +21,12 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
 }
 _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([A-Za-z0-9.!+_-]+)(?:\s*;.*)?")
 _OWN: Final = "tollkeeper"
-_INSTALLERS: Final = frozenset({"pip", "setuptools", "wheel", "uv"})  # what makes an environment, and is not of it
+_INSTALLERS: Final = frozenset({"pip", "setuptools", "wheel", "uv"})  # packages of the virtual environment itself
 
 
 @dataclass(frozen=True, slots=True)
 class PinList:
-    """A list of exact versions, by normalised name, and what is wrong with its lines."""
+    """A list of exact versions by normalised name, and the errors in its lines."""
 
     name: str
     versions: Mapping[str, str]
@@ -34,7 +34,7 @@ class PinList:
 
 
 def read_pins(path: Path) -> PinList:
-    """Read a list: `name==version` a line, comments after #."""
+    """Parse a list with one `name==version` per line, and comments after #."""
     versions: dict[str, str] = {}
     faults = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -52,7 +52,7 @@ def read_pins(path: Path) -> PinList:
 
 
 def check_installed(installed: Mapping[str, str], pins: PinList, environment: str) -> Iterator[str]:
-    """Yield what of an environment is not pinned, or is another version."""
+    """Yield an error for each installed package that is not pinned or has another version."""
     for name, version in sorted(installed.items()):
         if name == _OWN or name in _INSTALLERS:
             continue
@@ -64,7 +64,7 @@ def check_installed(installed: Mapping[str, str], pins: PinList, environment: st
 
 
 def check_direct(dependencies: Iterable[str], pins: PinList) -> Iterator[str]:
-    """Yield the direct dependencies that a list does not pin."""
+    """Yield an error for each direct dependency that a list does not pin."""
     for stated in dependencies:
         name = normalised(re.split(r"[\[<>=!~;\s]", stated, maxsplit=1)[0])
         if name != _OWN and name not in pins.versions:
@@ -72,25 +72,25 @@ def check_direct(dependencies: Iterable[str], pins: PinList) -> Iterator[str]:
 
 
 def installed_in(environment: Path) -> dict[str, str]:
-    """Return what is installed in a virtual environment, by normalised name."""
+    """Return the installed versions of a virtual environment, by normalised name."""
     places = [str(place) for place in environment.glob("lib/python3*/site-packages")]
     found = metadata.distributions(path=places)
     return {normalised(each.metadata["Name"]): each.version for each in found if each.metadata["Name"]}
 
 
 def direct_dependencies(pyproject: Path) -> list[str]:
-    """Return what the project asks for itself, extras included."""
+    """Return the project's direct dependencies, including extras."""
     project = tomllib.loads(pyproject.read_text())["project"]
     return [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
 
 
 def normalised(name: str) -> str:
-    """Return a distribution's name as all of its spellings share it (PEP 503)."""
+    """Return a distribution's normalised name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def find_faults(root: Path = ROOT) -> list[str]:
-    """Look at all lists and all environments that are there."""
+    """Return the errors of all lists and existing environments."""
     faults: list[str] = []
     for environment, name in ENVIRONMENTS.items():
         pins = read_pins(root / "constraints" / name)
@@ -103,11 +103,11 @@ def find_faults(root: Path = ROOT) -> list[str]:
 
 
 def _public(version: str) -> str:
-    return version.partition("+")[0]  # what follows says how it was built, such as +cpu
+    return version.partition("+")[0]  # without the local version (build), such as +cpu
 
 
 def main() -> int:
-    """Print what is wrong; return the status."""
+    """Print the errors; return the exit status."""
     faults = find_faults()
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -1,6 +1,6 @@
-"""`python -m tollkeeper.supply.sbom FILE`: a bill of materials of the installed environment, CycloneDX 1.6 as JSON.
+"""`python -m tollkeeper.supply.sbom FILE`: writes a software bill of materials (CycloneDX 1.6 JSON) of the environment.
 
-Made by cyclonedx-bom from what is installed, and validated against the published schema before it is kept.
+cyclonedx-bom generates it from the installed packages; it is validated against the schema before it is written.
 """
 
 import json
@@ -17,9 +17,9 @@ _SECONDS: Final = 600
 
 
 def make_sbom(to: Path, python: str = sys.executable, root: Path = ROOT) -> int:
-    """Write the bill of an environment's packages; return how many components it has.
+    """Write the bill of materials of an environment; return the number of components.
 
-    Raises ConfigurationError if the tool is not installed, or where what it made does not validate.
+    Raises ConfigurationError if the tool is not installed or its result is invalid.
     """
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(root / "pyproject.toml")]
     command += ["--spec-version", _SPECIFICATION, "--output-format", "JSON", "--output-reproducible", "--no-validate"]
@@ -37,9 +37,12 @@ def make_sbom(to: Path, python: str = sys.executable, root: Path = ROOT) -> int:
 
 
 def validated(text: str) -> int:
-    """Validate a bill against CycloneDX's schema; return how many components it has. Raises ConfigurationError."""
+    """Validate a bill of materials against CycloneDX's schema; return the number of components.
+
+    Raises ConfigurationError if it is invalid.
+    """
     try:
-        from cyclonedx.schema import SchemaVersion  # here: it is a tool of development
+        from cyclonedx.schema import SchemaVersion  # imported here: a development tool
         from cyclonedx.validation.json import JsonStrictValidator
     except ModuleNotFoundError as error:
         raise ConfigurationError("a bill of materials needs cyclonedx-bom; install tollkeeper[dev]") from error
@@ -55,7 +58,7 @@ def validated(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Make it where the only argument says; return the status."""
+    """Write the bill of materials to the file named by the only argument; return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m tollkeeper.supply.sbom FILE", file=sys.stderr)
         return 2

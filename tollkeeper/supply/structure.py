@@ -1,7 +1,7 @@
-"""`python -m tollkeeper.supply.structure`: how the code is built, in figures that hurt when they grow.
+"""`python -m tollkeeper.supply.structure`: prints code metrics that should not grow.
 
-Import cycles, functions with many parameters and functions with many branches are printed, the ten worst of each. The
-status is always 0: `bench.structure` holds the figures to bounds.
+It prints import cycles, functions with many parameters and functions with many branches, the ten worst of each. The
+status is always 0; `bench.structure` checks the figures against limits.
 """
 
 import ast
@@ -33,7 +33,7 @@ _BRANCHES: Final = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Exc
 
 @dataclass(frozen=True, slots=True, order=True)
 class Function:
-    """A function or method. `parameters` leaves out `self` and `cls`."""
+    """A function or method. `parameters` does not count `self` and `cls`."""
 
     file: str
     line: int
@@ -56,19 +56,19 @@ def count_lines(files: Iterable[Path]) -> int:
 
 
 def count_classes(files: Iterable[Path]) -> int:
-    """Return how many classes these files define, inner ones too."""
+    """Return the number of classes in these files, including nested ones."""
     return sum(isinstance(node, ast.ClassDef) for path in files for node in ast.walk(_parsed(path)))
 
 
 def functions_in(files: Iterable[Path], root: Path = ROOT) -> list[Function]:
-    """Return every function of these files, inner ones each on their own."""
+    """Return all functions of these files, including nested ones."""
     return [found for path in files for found in _functions(_parsed(path), str(path.relative_to(root)))]
 
 
 def complexity(function: _FunctionNode) -> int:
     """Compute the cyclomatic complexity: 1, and 1 for each branch, loop, handler, case, condition and `and` or `or`.
 
-    Functions and classes inside are not counted: they have a figure of their own.
+    Nested functions and classes are not included; they are measured separately.
     """
     total = 1
     waiting: list[ast.AST] = [*function.body]
@@ -87,7 +87,7 @@ def complexity(function: _FunctionNode) -> int:
 
 
 def package_entries(files: Iterable[Path], root: Path = ROOT) -> dict[str, int]:
-    """Return how many modules and packages lie side by side in each package that holds one of these files."""
+    """Return the number of modules and subpackages of each package that contains one of these files."""
     found: dict[str, int] = {}
     for folder in {path.parent for path in files}:
         modules = [one for one in folder.glob("*.py") if not one.name.startswith("__")]
@@ -97,10 +97,9 @@ def package_entries(files: Iterable[Path], root: Path = ROOT) -> dict[str, int]:
 
 
 def import_cycles(files: Iterable[Path], root: Path = ROOT, *, deferred: bool = False) -> list[list[str]]:
-    """Return the groups of modules that import each other in a circle, directly or through others, largest first.
+    """Return groups of modules with circular imports (direct or indirect), largest first.
 
-    Imports count if they run as the module is imported. `deferred`: those in functions and those for type checkers
-    alone count as well.
+    Only imports at module level count. `deferred`: imports in functions and under TYPE_CHECKING count too.
     """
     trees = {module_name(path, root): _parsed(path) for path in files}
     graph = {
@@ -112,7 +111,7 @@ def import_cycles(files: Iterable[Path], root: Path = ROOT, *, deferred: bool = 
 
 
 def module_name(path: Path, root: Path = ROOT) -> str:
-    """Return a file's name as imports write it."""
+    """Return a file's dotted module name."""
     parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -212,7 +211,7 @@ def report() -> list[str]:
 
 
 def main() -> int:
-    """Print the report; the status is 0."""
+    """Print the report; return exit status 0."""
     print("structure (reported, not enforced):")
     for line in report():
         print(line)

@@ -1,8 +1,8 @@
-"""`python -m tollkeeper.supply.vulnerabilities`: known advisories about the versions that are pinned, by pip-audit.
+"""`python -m tollkeeper.supply.vulnerabilities`: checks pinned versions for security advisories with pip-audit.
 
-Status 1 names package, version, advisory and the version that is free of it. Without the advisories' service it says
-that nothing was checked, and that is no failure. What is accepted stands in constraints/advisories.toml, each with its
-reason and the day from which it is looked at again.
+Status 1: there are advisories; each is printed with package, version and the fixed version. If the advisory service
+does not answer, a message is printed and the status is 0. constraints/advisories.toml lists accepted advisories, each
+with a reason and the day until which it is accepted.
 """
 
 import datetime
@@ -29,7 +29,7 @@ _AWAY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An advisory about a pinned version. `fixed` is empty if no version is free of it."""
+    """An advisory about a pinned version. `fixed` is empty if there is no fixed version."""
 
     source: str
     package: str
@@ -45,7 +45,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An advisory that is lived with, and why. It counts again from `until` on."""
+    """An accepted advisory with its reason. It counts again from the day `until` on."""
 
     advisory: str
     package: str
@@ -54,11 +54,11 @@ class Accepted:
 
 
 class NotChecked(Exception):
-    """The advisories could not be asked for; the text says why."""
+    """The advisory service did not answer; the text has the reason."""
 
 
 def read_accepted(path: Path) -> list[Accepted]:
-    """Read what is accepted. Raises ConfigurationError on an entry without a reason or a day."""
+    """Parse the list of accepted advisories. Raises ConfigurationError for an entry without a reason or a day."""
     if not path.exists():
         return []
     found = []
@@ -73,7 +73,7 @@ def read_accepted(path: Path) -> list[Accepted]:
 def judge(
     findings: Iterable[Finding], accepted: Sequence[Accepted], today: datetime.date
 ) -> tuple[list[str], list[str]]:
-    """Return what is wrong, and what is accepted, each as a line."""
+    """Return lines about advisories to act on, and lines about accepted ones."""
     wrong, lived_with, met = [], [], set()
     for finding in findings:
         of_it = [
@@ -97,7 +97,7 @@ def judge(
 
 
 def ask(constraints: Path, run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run) -> list[Finding]:
-    """Ask about every version of a list. Raises NotChecked if the service does not answer."""
+    """Return the advisories about the versions of a list. Raises NotChecked if the service does not answer."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(constraints), "--no-deps", "--disable-pip"]
     command += ["--format", "json", "--progress-spinner", "off", "--timeout", str(_TIMEOUT_SECONDS)]
     try:
@@ -126,7 +126,7 @@ def ask(constraints: Path, run: Callable[..., "subprocess.CompletedProcess[str]"
 
 
 def check(root: Path, today: datetime.date, asked: Callable[[Path], list[Finding]] = ask) -> int:
-    """Look at every list; print what is found, and return the status."""
+    """Check all lists, print the findings, and return the exit status."""
     findings: list[Finding] = []
     away: NotChecked | None = None
     try:
@@ -143,7 +143,7 @@ def check(root: Path, today: datetime.date, asked: Callable[[Path], list[Finding
         if not findings:
             return 0
         known = {name for each in findings for name in (each.advisory, *each.aliases)}
-        accepted = [each for each in accepted if each.advisory in known]  # the others were not asked about
+        accepted = [each for each in accepted if each.advisory in known]  # the other lists were not checked
     wrong, lived_with = judge(findings, accepted, today)
     for line in lived_with:
         print(line)

@@ -1,7 +1,7 @@
-"""Build hook of the wheel (`make wheel`): adds compiled modules, files that are no code, and exact versions.
+"""Build hook of the wheel (`make wheel`): adds compiled modules, data files, and exact requirements.
 
-The wheel's requirements are exact, what they bring in included, so that an installation has the versions that were
-tested. A plain `pip install` brings everything but PyTorch, which is the extra `engine`.
+The wheel pins all requirements, including indirect ones, so that an installation has the tested versions. A plain
+`pip install` installs everything except PyTorch, which is the extra `engine`.
 """
 
 import os
@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.requirements import Requirement
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-if str(_ROOT) not in sys.path:  # Hatchling loads this file by its path
+if str(_ROOT) not in sys.path:  # Hatchling loads this file by its path, so the package is not importable yet
     sys.path.insert(0, str(_ROOT))
 
 from backends.processes.compiled import MODULES, environment_folder, find_compiled  # noqa: E402
@@ -28,29 +28,29 @@ from tollkeeper.compile import HOT, CannotCompile, compile_modules, has_modules 
 from tollkeeper.packaged_files import INSTALLED, PACKAGED  # noqa: E402
 from tollkeeper.supply.pins import normalised, read_pins  # noqa: E402
 
-# What a plain installation has: all but `engine`, whose PyTorch takes gigabytes, and `dev`.
+# Extras of a plain installation: all except `engine`, whose PyTorch takes gigabytes, and `dev`.
 DEFAULT_EXTRAS: Final = ("gateway", "collector", "store", "analytics", "dashboard", "cli")
-# What mypyc needs to read the hot modules with their types, in a build environment of its own.
+# Packages that mypyc needs in the build environment to type-check the hot modules.
 _COMPILES_WITH: Final = ("mypy", "msgspec")
-_OLDEST_GLIBC: Final = 17  # manylinux2014, the oldest that installers of Python 3.11 know by number
+_OLDEST_GLIBC: Final = 17  # manylinux2014, the oldest tag that installers of Python 3.11 support
 _PURE: Final = "TOLLKEEPER_WHEEL_PURE"
 _NEEDED_GLIBC: Final = re.compile(r"\bGLIBC_2\.(\d+)")
 _SYSTEM_LIBRARIES: Final = frozenset(("libc.so.6", "libpthread.so.0", "libm.so.6", "libdl.so.2"))
 
 
 class WheelHook(BuildHookInterface[Any]):
-    """Adds to the wheel what a checkout has beside its packages."""
+    """Adds a checkout's files outside of its packages to the wheel."""
 
     PLUGIN_NAME = "custom"
     _scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def dependencies(self) -> list[str]:
-        """Return what compiling needs in the build environment."""
+        """Return the packages that compiling needs in the build environment."""
         versions = read_pins(_ROOT / "constraints" / "base.txt").versions
         return [f"{name}=={versions[name]}" for name in _COMPILES_WITH]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add files, requirements and compiled modules. An editable installation needs none of them."""
+        """Add files, requirements and compiled modules; nothing for an editable installation."""
         if version == "editable":
             return
         for path in PACKAGED:
@@ -66,12 +66,12 @@ class WheelHook(BuildHookInterface[Any]):
         build_data["tag"] = f"{python}-{python}-{platform_tag(folder.glob('*.so'))}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was compiled for this wheel alone."""
+        """Delete modules that were compiled only for this wheel."""
         if self._scratch is not None:
             self._scratch.cleanup()
 
     def _compiled(self) -> Path | None:
-        """Return a folder with the hot modules compiled: this environment's where they are of these sources."""
+        """Return a folder with the compiled hot modules (this environment's if up to date); `None` if not possible."""
         if os.environ.get(_PURE, "") not in ("", "0"):
             return None
         folder = environment_folder()
@@ -89,7 +89,7 @@ class WheelHook(BuildHookInterface[Any]):
 
 
 def exact_requirements(root: Path) -> list[str]:
-    """Return requirements with exact versions of a plain installation, and of the engine that the extras add."""
+    """Return exact requirements of a plain installation, and those of the extras with the engine."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     versions = read_pins(root / "constraints" / "base.txt").versions
     extras: Mapping[str, list[str]] = project["optional-dependencies"]
@@ -100,13 +100,13 @@ def exact_requirements(root: Path) -> list[str]:
 
 
 def _exact(stated: Iterable[str], versions: Mapping[str, str]) -> dict[str, str]:
-    """Return name==version of requirements and of what they bring in, by name, with the extras that are asked for."""
+    """Return "name[extras]==version" of requirements and their dependencies, by name."""
     found = _closure(stated, versions)
     return {name: f"{name}{extras}=={versions[name]}" for name, extras in sorted(found)}
 
 
 def _closure(stated: Iterable[str], versions: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Return (name, its extras in brackets) of requirements and of what they bring in, as far as that is installed."""
+    """Return (name, "[extras]") of requirements and their installed dependencies."""
     waiting = [Requirement(each) for each in stated]
     seen: set[tuple[str, str]] = set()
     while waiting:
@@ -120,7 +120,7 @@ def _closure(stated: Iterable[str], versions: Mapping[str, str]) -> set[tuple[st
 
 
 def _brought_in(requirement: Requirement) -> Iterator[Requirement]:
-    """Return what an installed distribution requires here; nothing if it is not installed."""
+    """Yield the dependencies of an installed distribution on this platform; nothing if it is not installed."""
     try:
         stated = metadata.requires(requirement.name) or []
     except metadata.PackageNotFoundError:
@@ -133,9 +133,9 @@ def _brought_in(requirement: Requirement) -> Iterator[Requirement]:
 
 
 def platform_tag(libraries: Iterable[Path], inspect: str = "objdump") -> str:
-    """Return the platform that shared libraries run on: the oldest glibc that has all they need (PEP 600).
+    """Return the platform tag of shared libraries: the oldest glibc that has all symbols they need (PEP 600).
 
-    Without a tool to look into them, or if they need more than the C library: this machine's own tag.
+    If objdump is missing, or if they need libraries besides the C library: this machine's own tag.
     """
     import sysconfig
 

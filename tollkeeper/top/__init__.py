@@ -1,1 +1,1 @@
-"""`tollkeeper top`: what the gateway does now, in a terminal."""
+"""`tollkeeper top`: live figures of the gateway in a terminal."""

@@ -1,4 +1,4 @@
-"""The live terminal view: figures at the top, a line of tokens a second, and tables, read again every few seconds."""
+"""The live terminal view: key figures, a sparkline of tokens per second, and tables, refreshed every few seconds."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ _SPEND_SECONDS: Final = 10.0
 
 
 class TopApp(App[None]):
-    """`read` gives the gateway's metrics and `spend` what the store knows; both may raise TollkeeperError."""
+    """The Textual app. `read` returns the gateway's metrics, `spend` the store's; both may raise TollkeeperError."""
 
     TITLE = "tollkeeper top"
     CSS = """
@@ -49,7 +49,7 @@ class TopApp(App[None]):
         self._paused = False
 
     def compose(self) -> ComposeResult:
-        """Lay the screen out, with all figures still unknown."""
+        """Yield the widgets, with all figures unknown."""
         yield Header()
         yield Static(id="problem")
         nothing = picture(PagePair(MetricsPage(0.0, {}), MetricsPage(1.0, {})))
@@ -67,7 +67,7 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start to read."""
+        """Start the refresh timer."""
         self.sub_title = "output tokens a second, latest on the right"
         self.set_interval(self._interval_seconds, self._tick)
         self.set_interval(_SPEND_SECONDS, self._tick_spend)
@@ -75,12 +75,12 @@ class TopApp(App[None]):
         self._ask_spend()
 
     def action_pause(self) -> None:
-        """Hold what is shown, or go on."""
+        """Pause or continue refreshing."""
         self._paused = not self._paused
         self.sub_title = "paused; p continues" if self._paused else "output tokens a second, latest on the right"
 
     def action_refresh(self) -> None:
-        """Read now."""
+        """Refresh now."""
         self._look()
         self._ask_spend()
 
@@ -144,5 +144,5 @@ class TopApp(App[None]):
 
 
 def _cell(value: str, *, is_number: bool) -> Text:
-    # Text, not markup: a model's name may hold square brackets.
+    # Text, not markup: a model's name may contain square brackets.
     return Text(value, justify="right" if is_number else "left")

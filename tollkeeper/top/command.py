@@ -1,4 +1,4 @@
-"""`tollkeeper top`: live in a terminal, or once as text or JSON."""
+"""`tollkeeper top`: shows live figures in a terminal, or prints them once as text or JSON."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ from tollkeeper.top.spend import TenantSpend, spend_by_tenant
 from tollkeeper.top.tables import TextTable, tables, tiles
 from tollkeeper.top.watch import Watch, metrics_urls
 
-_FILE_COLUMNS: Final = 160  # where the text goes into a file or a pipe, which have no width of their own
+_FILE_COLUMNS: Final = 160  # width of text in a file or pipe
 
 
 def top_command(
@@ -57,14 +57,15 @@ def top_command(
 
 
 def _live(watch: Watch, store: StoreClient, interval: float) -> None:
-    from tollkeeper.top.app import TopApp  # Textual takes a third of a second to import, which only this view needs
+    # Imported here: Textual takes a third of a second, and only this view needs it
+    from tollkeeper.top.app import TopApp
 
     TopApp(watch.read, lambda: spend_by_tenant(store, datetime.now(UTC)), interval).run()
 
 
 def _print_once(watch: Watch, store: StoreClient, interval: float, as_json: bool) -> None:
     earlier = watch.read()
-    time.sleep(interval)  # rates are differences
+    time.sleep(interval)  # rates are differences of two readings
     found = picture(PagePair(earlier, watch.read()))
     spend: tuple[TenantSpend, ...] | None = None
     missing = ""
@@ -83,7 +84,7 @@ def _print_once(watch: Watch, store: StoreClient, interval: float, as_json: bool
 
 
 def as_dict(found: Picture, spend: tuple[TenantSpend, ...] | None, missing: str = "") -> dict[str, object]:
-    """Return everything for machines: what is not known is `null`, money is decimal text."""
+    """Return all figures as JSON types; unknown values are null, money is decimal text."""
     tenants = None if spend is None else [_spend_as_dict(one) for one in spend]
     return {**asdict(found), "tenants": tenants, "tenants_missing": missing or None}
 

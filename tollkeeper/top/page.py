@@ -1,4 +1,4 @@
-"""A gateway's metrics page, read once: its series by name, and the sums over them."""
+"""One reading of a gateway's metrics page: series by name, and sums over labels."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """Series by name, as they stood at `at_seconds` of a clock that never goes back."""
+    """Series by name, at the time `at_seconds` of a monotonic clock."""
 
     at_seconds: float
     series: Mapping[str, tuple[Sample, ...]]
 
     @classmethod
     def read(cls, texts: Iterable[str], at_seconds: float) -> Self:
-        """Read the pages of all workers as one. Lines that cannot be read are passed over."""
+        """Parse the pages of all workers as one. Unreadable lines are ignored."""
         found: dict[str, list[Sample]] = {}
         for text in texts:
             for sample in read_samples(text):
@@ -30,9 +30,7 @@ class MetricsPage:
     def by(
         self, name: str, *labels: str, join: Callable[[float, float], float] = lambda one, other: one + other
     ) -> dict[Key, float]:
-        """Return a metric by some of its labels; what else tells its series apart is joined. Empty where it has
-        none.
-        """
+        """Return a metric's values by some labels, combined with `join` over the other labels; {} if there are none."""
         found: dict[Key, float] = {}
         for sample in self.series.get(name, ()):
             key = tuple(sample.labels.get(label, "") for label in labels)
@@ -46,18 +44,18 @@ class MetricsPage:
 
 @dataclass(frozen=True, slots=True)
 class PagePair:
-    """Two readings of one gateway: what changed between them."""
+    """Two readings of one gateway, for differences."""
 
     earlier: MetricsPage
     later: MetricsPage
 
     @property
     def seconds(self) -> float:
-        """Return the time between both."""
+        """Return the time between both readings in seconds."""
         return self.later.at_seconds - self.earlier.at_seconds
 
     def growth(self, name: str, *labels: str) -> dict[Key, float]:
-        """Return how much a counter grew, by some of its labels. One that fell began again, and grew by what it is."""
+        """Return a counter's increase by some labels. A counter that fell was reset: its increase is its value."""
         before = self.earlier.by(name, *labels)
         return {
             key: value if value < before.get(key, 0.0) else value - before.get(key, 0.0)
@@ -65,14 +63,13 @@ class PagePair:
         }
 
     def rate(self, name: str, *labels: str) -> dict[Key, float]:
-        """Return a counter's growth by second."""
+        """Return a counter's increase per second, by some labels."""
         return {key: grown / self.seconds for key, grown in self.growth(name, *labels).items()}
 
     def quantile(self, histogram: str, quantile: float, label: str = "", value: str = "") -> float | None:
-        """Return a quantile of what a histogram counted between both readings, where `label` is `value` if one is
-        given.
+        """Return a quantile of a histogram's observations between both readings; only of series with `label`=`value`.
 
-        Interpolated within a bucket, as Prometheus does; beyond the last bound, that bound. `None` of nothing.
+        Interpolated within a bucket, as in Prometheus; above the last bound, that bound. `None` without observations.
         """
         grown = self.growth(f"{histogram}_bucket", "le", *([label] if label else []))
         counts = sorted((float(key[0]), count) for key, count in grown.items() if not label or key[1] == value)

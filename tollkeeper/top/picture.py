@@ -1,4 +1,4 @@
-"""The figures of `tollkeeper top`, computed from two readings of the gateway's metrics. Unknown is `None`."""
+"""Computes the figures of `tollkeeper top` from two readings of the gateway's metrics. Unknown values are `None`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _HOUR_SECONDS: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All requests: rates per second, times in seconds, current counts."""
+    """Figures over all requests: rates per second, times in seconds, current counts."""
 
     requests_per_s: float
     failed_per_s: float
@@ -31,7 +31,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """One model's share of it. `unpriced_per_s`: answers without a price, or without one for a kind of token."""
+    """One model's figures. `unpriced_per_s`: answers per second without a complete price."""
 
     model: str
     requests_per_s: float
@@ -46,7 +46,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class EngineLine:
-    """One model on one engine host. Ratios are parts of one."""
+    """One model on one engine host. Ratios are 0 to 1."""
 
     host: str
     model: str
@@ -60,7 +60,7 @@ class EngineLine:
 
 @dataclass(frozen=True, slots=True)
 class GpuLine:
-    """One GPU of one host."""
+    """One GPU of one engine host."""
 
     host: str
     gpu: str
@@ -75,7 +75,7 @@ class GpuLine:
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """Requests that wait for a pool, of one class of priority."""
+    """Queued requests of one pool and priority class."""
 
     pool: str
     priority: str
@@ -84,7 +84,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True)
 class TargetLine:
-    """A target that is left alone after it failed."""
+    """A target whose circuit is open."""
 
     pool: str
     target: str
@@ -92,7 +92,7 @@ class TargetLine:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything at one moment, over the `seconds` before it; busiest lines first."""
+    """All figures at one time, over the `seconds` before it; busiest lines first."""
 
     seconds: float
     traffic: Traffic
@@ -104,7 +104,7 @@ class Picture:
 
 
 def picture(pair: PagePair) -> Picture:
-    """Compute what is shown from two readings, the later one the younger by more than nothing."""
+    """Return the figures from two readings, which must be of different times."""
     later = pair.later
     left_alone = (key for key, value in later.by("tollkeeper_target_available", "pool", "target").items() if not value)
     return Picture(
@@ -163,7 +163,7 @@ def _models(pair: PagePair) -> tuple[ModelLine, ...]:
 
 
 def _engines(pair: PagePair) -> tuple[EngineLine, ...]:
-    # Each worker of the gateway tells of the same engines: their figures are one, not a sum.
+    # All workers of the gateway report the same engines, so their values are not summed.
     def now(name: str) -> dict[Key, float]:
         return pair.later.by(f"tollkeeper_engine_{name}", "host", "model", join=max)
 

@@ -1,4 +1,4 @@
-"""Spending by tenant, today and this month, from the store, for `tollkeeper top`."""
+"""Reads spending by tenant, today and this month, from the store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SpendReader = Callable[[], "tuple[TenantSpend, ...]"]
 
 @dataclass(frozen=True, slots=True)
 class TenantSpend:
-    """One tenant's use today and this month, UTC. A cost is `None` if nothing has a price."""
+    """One tenant's usage and cost today and this month (UTC). A cost is `None` if nothing has a price."""
 
     tenant: str
     requests_today: int
@@ -33,7 +33,7 @@ class TenantSpend:
 
 
 def spend_by_tenant(store: StoreClient, now: datetime) -> tuple[TenantSpend, ...]:
-    """Return every tenant's spend of this month, the highest first. Raises StoreUnavailable."""
+    """Return the spending of all tenants this month, highest first. Raises StoreUnavailable."""
     month = month_of(now.year, now.month, _UTC)
     until = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     report = cost_report(store, CostQuestion(month.start, until, ("tenant",), "day", asked_at=now))

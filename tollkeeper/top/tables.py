@@ -1,4 +1,4 @@
-"""The tables of `tollkeeper top` as text, for the live view and for `--once`."""
+"""Formats the tables of `tollkeeper top`, for the live view and for `--once`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table of text. All columns but the first `labels` are numbers, and are set to the right."""
+    """A table of text. The first `labels` columns are text; the others are numbers, right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -25,7 +25,7 @@ class TextTable:
 
 
 def tiles(traffic: Traffic) -> tuple[tuple[str, str], ...]:
-    """Return the headline: what it is, and how much of it."""
+    """Return the key figures as (label, value)."""
     return (
         ("requests/s", rate(traffic.requests_per_s)),
         ("failed/s", rate(traffic.failed_per_s)),
@@ -42,7 +42,7 @@ def tiles(traffic: Traffic) -> tuple[tuple[str, str], ...]:
 
 
 def tables(found: Picture, spend: Sequence[TenantSpend] | None, spend_missing: str = "") -> tuple[TextTable, ...]:
-    """Return all tables. `spend` is `None` if the store has not answered; `spend_missing` says why."""
+    """Return all tables. `spend` is `None` if the store has not answered; `spend_missing` is the reason."""
     return (
         _table("Models", _MODEL, found.models, "no requests since the gateway's start"),
         _table("Spend by tenant (UTC)", _TENANT, spend or (), spend_missing or "no spending this month"),
@@ -78,19 +78,19 @@ def duration(seconds: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """Write a whole number."""
+    """Format a whole number; a dash if it is unknown."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def money(value: Decimal | None) -> str:
-    """Write US dollars: cents where there are any dollars, else as many places as show something."""
+    """Format USD: two decimals from one dollar up, below it as many as needed; a dash if unknown."""
     if value is None:
         return UNKNOWN
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.6f}"
 
 
 def ratio(value: float | None) -> str:
-    """Write a part of one as per cent."""
+    """Format a ratio (0 to 1) as a percentage; a dash if it is unknown."""
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
 
 

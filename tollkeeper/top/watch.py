@@ -1,4 +1,4 @@
-"""Reads the gateway's metrics, of one process or of all its workers, and says what is wrong if it cannot."""
+"""Reads the gateway's metrics, of one process or of all its workers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ _REASONS: Final[Mapping[int, str]] = {
 
 
 class MetricsUnreadable(TollkeeperError):
-    """The gateway's metrics cannot be read now; the message says why, and what to do."""
+    """The gateway's metrics cannot be read; the message has the reason and a remedy."""
 
     code = "metrics_unreadable"
     retryable = True
 
 
 class Watch:
-    """The metrics of the gateway's processes. Close it after use."""
+    """Reads the metrics of the gateway's processes. Close it after use."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Watch:
         self._urls = tuple(urls)
         self._clock = clock
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # No proxy from the environment: the gateway is ours, and so is the token.
+        # Ignores proxy variables: gateway and token belong to this installation.
         self._client = httpx.Client(
             headers=headers,
             timeout=_TIMEOUT_SECONDS,
@@ -54,7 +54,7 @@ class Watch:
         self._client.close()
 
     def read(self) -> MetricsPage:
-        """Read every page. Raises MetricsUnreadable."""
+        """Read the pages of all processes. Raises MetricsUnreadable."""
         return MetricsPage.read([self._text(url) for url in self._urls], self._clock())
 
     def _text(self, url: str) -> str:
@@ -72,7 +72,7 @@ class Watch:
 
 
 def metrics_urls(gateway_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Return where a gateway's metrics are: at its own port, or at those that its settings name, one a worker.
+    """Return the URLs of a gateway's metrics: at its own port, or at the configured ports, one per worker.
 
     Raises MetricsUnreadable if these settings are not numbers.
     """

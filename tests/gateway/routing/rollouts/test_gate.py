@@ -118,7 +118,7 @@ async def test_a_longer_dearer_or_failing_candidate_is_refused_and_what_is_not_t
     status, report = await run(gateway, "old", "broken", *options)
     assert (status, report["incumbent_failures"]) == (3, ["upstream_error"])
     status, said = await run(gateway, "old", "old", "--set", str(prompts), "--data", str(tmp_path))
-    assert status == 0 and "passed: old may take the place of old" in said
+    assert status == 0 and "passed: old may replace old" in said
 
 
 @pytest.mark.parametrize(
