@@ -1,1 +1,1 @@
-"""Questions and answers: one SQL file or pure function each."""
+"""Reports and analyses over the store and the control database: SQL queries and pure functions."""

@@ -13,18 +13,18 @@ from backends.web.listener import listen
 
 log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 10  # for requests in progress when the process is told to stop
+_STOP_SECONDS = 10  # time for requests in progress at shutdown
 
 
 def run(settings: AnalyticsSettings) -> None:
-    """Serve and watch until told to stop. Raises ConfigurationError if it cannot start."""
+    """Serve HTTP and run the background loops until a signal. Raises ConfigurationError if it cannot start."""
     listener = listen(settings.host, settings.analytics_port, "TOLLKEEPER_ANALYTICS_PORT")
     serve(settings, listener)
 
 
 def serve(settings: AnalyticsSettings, listener: socket.socket) -> None:
-    """Serve on a socket that is bound."""
-    with kept_imports():  # not before the settings are known to be good
+    """Serve on a bound socket."""
+    with kept_imports():  # only after the settings were validated
         import uvicorn
 
         from analytics.app import create_app

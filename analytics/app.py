@@ -1,4 +1,4 @@
-"""Builds the analytics process from its settings: questions over HTTP, and the watch over promises and budgets."""
+"""Builds the analytics process from its settings: the HTTP API, and the background loops (alerts, exports, chores)."""
 
 import asyncio
 import os
@@ -122,7 +122,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         description=_DESCRIPTION,
         version="0.1.0",
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's docs page loads scripts from another site
         redoc_url=None,
     )
     app.state.database = database
@@ -142,9 +142,7 @@ def _chores(
     finishing: StoreClient,
     now: Callable[[], datetime],
 ) -> dict[str, Callable[[], int]]:
-    """Return what is written when it is due, each with a client of its own: GPU hours, and exports where they are
-    set.
-    """
+    """Return the periodic jobs by name, each with its own store client: GPU hours, exports, book copies and others."""
     holder = f"{socket.gethostname()}:{os.getpid()}"
     chores: dict[str, Callable[[], int]] = {
         "gpu_hours": FinishedHours(database, finishing, holder, now).write_due,

@@ -1,4 +1,4 @@
-"""The time of a query, separate from its parameters, so that answers can be cached by parameters."""
+"""The time of a query, excluded from equality, so that results can be cached by the other parameters."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -6,6 +6,6 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class AskedAt:
-    """A moment that is equal to every other: two questions that differ in it alone are the same question."""
+    """A time that compares equal to every other, so that two queries that differ only in it are the same cache key."""
 
     moment: datetime = field(compare=False)

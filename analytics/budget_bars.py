@@ -17,18 +17,17 @@ from contracts.rules.periods import budget_outlook
 
 State = Literal["fine", "near", "used_up", "not_counting"]
 
-NEAR_PERCENT: Final = 80  # of the amount: where alerts begin for budgets without thresholds of their own
-_MOST_SUBJECTS: Final = 5  # of a budget that each has of its own, those that have used most
+NEAR_PERCENT: Final = 80  # share of the amount: the first default threshold of alerts
+_MOST_SUBJECTS: Final = 5  # maximum number of subjects of a per-subject budget, those with most usage
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetBar:
-    """One subject's standing in a budget. Amounts are in the budget's base unit: pico-USD or GPU nanoseconds.
+    """One subject's state in a budget. Amounts are in the budget's base unit: pico-USD or GPU nanoseconds.
 
-    `subject` is who is counted; empty for the tenant as a whole. `projected` is what the period comes to at the pace
-    since it began, `None` without an end, and before a tenth of it was counted: a first hour is no pace, for alerts of
-    budgets neither. `exhausted_at` is when the amount is used up, `None`: not in this period, or not known yet.
-    `reported_at` says how fresh it is, `None`: no gateway has told of any use.
+    `subject`: who is counted; "" for the whole tenant. `projected`: forecast for the period at the mean rate since its
+    start; `None` without an end, and in the first tenth of the period. `exhausted_at`: when the amount will be used up;
+    `None` if not in this period or unknown. `reported_at`: time of the gateways' last report; `None` if there is none.
     """
 
     spec: BudgetSpec
@@ -43,17 +42,17 @@ class BudgetBar:
 
     @property
     def used_share(self) -> float:
-        """Return the used part of the amount; above 1 where a soft budget is overspent."""
+        """Return the used share of the amount; above 1 if a soft budget is overspent."""
         return self.used / self.spec.amount
 
     @property
     def projected_share(self) -> float | None:
-        """Return the projected part of the amount."""
+        """Return the projected share of the amount; `None` if there is no forecast."""
         return None if self.projected is None else self.projected / self.spec.amount
 
     @property
     def state(self) -> State:
-        """Name how it stands: `near` from 80 % on, or where the present pace exceeds the amount."""
+        """Return the budget's state; `near` from 80 % on, or if the forecast exceeds the amount."""
         if self.period_start is None:
             return "not_counting"
         if self.used >= self.spec.amount:
@@ -65,9 +64,9 @@ class BudgetBar:
 def budget_bars(
     session: Session, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> tuple[BudgetBar, ...]:
-    """Return the bars of one tenant, of one of its teams, or of all, the fullest first.
+    """Return the bars of one tenant, of one of its teams, or of all tenants, highest usage first.
 
-    A budget that everyone has of one's own gives the five that used most; one that nobody used, an empty bar.
+    A per-subject budget has bars for the five subjects with most usage; a budget without usage has an empty bar.
     """
     now_ns = unix_ns(asked.moment)
     found = current_budgets(session, asked.moment, tenant=tenant or "", team=team or "")
@@ -110,5 +109,5 @@ def _moment(nanoseconds: int | None) -> datetime | None:
         return None
     try:
         return utc_moment(nanoseconds)
-    except OverflowError:  # at this pace it lasts beyond the calendar
+    except OverflowError:  # beyond the range of datetime
         return None

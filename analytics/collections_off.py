@@ -1,4 +1,4 @@
-"""Work that makes many objects and no cycles, without the cyclic collector walking over them time and again."""
+"""Pauses Python's cyclic garbage collector for work that creates many objects without cycles."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Turn the cyclic collector off for the block. Of several threads, the first that began turns it on again."""
+    """Turn off the cyclic garbage collector in a `with` block. With several threads, the first one restores it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Up to when single requests have been deleted by a tenant's own rule; sums of them stay."""
+"""Finds until when single requests were deleted by a tenant's retention rule; their sums remain."""
 
 from datetime import UTC, datetime
 
@@ -10,10 +10,9 @@ from backends.store.client import StoreClient
 def deleted_since(
     store: StoreClient, start: datetime, tenant: str | None, team: str | None
 ) -> tuple[datetime, str] | None:
-    """Return until when requests that began after `start` have been deleted, and whose rule that was; `None`: none
-    have.
+    """Return until when requests that started after `start` were deleted, and the rule's tenant; `None` if none were.
 
-    Of one tenant's team or, where `None`, of all. Raises StoreUnavailable.
+    Of one tenant and team, or of all if `None`. Raises StoreUnavailable.
     """
     (row,) = store.query(query("deleted_requests"), {"tenant": tenant, "team": team})
     deleted_until = number_of(row["deleted_until"])

@@ -1,4 +1,4 @@
-"""Values for filters: tenants, models, teams and so on that were ever recorded, and when last."""
+"""Values for filters: all recorded tenants, models, teams and so on, each with the time when it was last seen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from contracts.control import ApiKey, Model, Project, Route, Team, Tenant
 
 Kind = Literal["tenant", "model", "team", "project", "key_id", "route", "provider", "replica"]
 
-MAX_VALUES: Final = 5_000  # a list that long is searched by typing, not by scrolling
+MAX_VALUES: Final = 5_000  # maximum length of a list, which users search by typing
 _TABLES: Final[Mapping[Kind, Any]] = {
     "tenant": Tenant,
     "team": Team,
@@ -24,19 +24,19 @@ _TABLES: Final[Mapping[Kind, Any]] = {
     "model": Model,
     "route": Route,
 }
-_TEAM_REACH: Final = timedelta(days=31)  # a team's values are read from its requests: of these days only
+_TEAM_REACH: Final = timedelta(days=31)  # look-back for a team's values, which are read from single requests
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One value and when a request last carried it (UTC, to the second)."""
+    """One value, and the time of the last request with it (UTC, to the second)."""
 
     value: str
     last_seen: datetime
 
 
 def made_in_order(session: Session, kind: Kind, tenant: str | None = None) -> tuple[str, ...]:
-    """Return the names of a kind that the control database keeps, of one tenant or of all, the oldest first."""
+    """Return the names of a kind in the control database, of one tenant or of all, oldest first."""
     table = _TABLES.get(kind)
     if table is None:
         return ()
@@ -48,7 +48,7 @@ def made_in_order(session: Session, kind: Kind, tenant: str | None = None) -> tu
 
 
 def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple[Seen, ...]:
-    """List the values of a kind, of one tenant or of all, sorted by name. Raises StoreUnavailable."""
+    """Return the recorded values of a kind, of one tenant or of all, sorted by name. Raises StoreUnavailable."""
     parameters = {"kind": kind, "tenant": tenant, "value_limit": MAX_VALUES}
     return tuple(
         Seen(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
@@ -59,14 +59,14 @@ def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple
 def distinct_of_team(
     store: StoreClient, kind: Literal["model", "project", "key_id"], tenant: str, team: str, now: datetime
 ) -> tuple[Seen, ...]:
-    """List the values of a kind that one team used within 31 days, sorted by name. Raises StoreUnavailable."""
+    """Return the values of a kind that one team used in the last 31 days, sorted by name. Raises StoreUnavailable."""
     hour = int(now.timestamp()) // 3_600 * 3_600
     parameters = {
         "dimension": kind,
         "tenant": tenant,
         "team": team,
         "start": hour - int(_TEAM_REACH.total_seconds()),
-        "end": hour + 2 * 3_600,  # of this hour too, and of a clock that runs ahead
+        "end": hour + 2 * 3_600,  # includes the current hour, and clocks that are ahead
         "value_limit": MAX_VALUES,
     }
     return tuple(

@@ -1,1 +1,1 @@
-"""Agents' books: what sessions, repositories, developers and tools cost, loops, and prompt caches."""
+"""Coding agents: cost of sessions, repositories, developers and tools; loops; prompt cache hits."""

@@ -1,4 +1,4 @@
-"""Sessions of coding agents: what each came to, and what they came to by repository, developer or tool."""
+"""Sessions of coding agents: usage and cost by session, and by repository, developer or tool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from contracts.pricing.money import usd
 
 MOST_SESSIONS: Final = 500
 MOST_GROUPS: Final = 200
-LOOP_LENGTH: Final = 3  # the same call with the same arguments so often in a row is a loop
+LOOP_LENGTH: Final = 3  # number of identical calls in a row that counts as a loop
 
 GroupedBy = Literal["repo", "pr", "developer", "agent", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session: a conversation of one key. Texts are empty if the agent does not say.
+    """One session: a conversation of one key. Texts are "" if the agent does not state them.
 
-    `cost_usd` covers the priced turns and tool calls; `unpriced` counts those without a full price. `longest_run` is
-    how often the same call with the same arguments came in a row.
+    `cost_usd` covers the priced turns and tool calls; `unpriced` counts those without a full price. `longest_run`: the
+    most identical tool calls (same arguments) in a row.
     """
 
     tenant: str
@@ -52,26 +52,26 @@ class Session:
 
     @property
     def loops(self) -> bool:
-        """Return whether the agent called the same tool with the same arguments three times in a row or more."""
+        """Return whether the agent made the same tool call with the same arguments at least three times in a row."""
         return self.longest_run >= LOOP_LENGTH
 
     @property
     def developer(self) -> str:
-        """Return who asked: the end user, else the key."""
+        """Return the session's developer: the end user, else the key."""
         return self.user or self.key_id
 
     @property
     def cached_share(self) -> float | None:
-        """Return the share of the prompts' tokens that were read from caches; `None` without a prompt."""
+        """Return the share of prompt tokens that were read from caches; `None` without prompt tokens."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentGroup:
-    """What the sessions of one repository, pull request, developer, subagent or set of tools came to."""
+    """Totals of the sessions of one repository, pull request, developer, subagent or set of tools."""
 
     tenant: str
-    name: str  # empty: the agent did not say
+    name: str  # empty: not stated by the agent
     sessions: int
     turns: int
     input_tokens: int
@@ -87,7 +87,7 @@ def agent_sessions(store: StoreClient, scope: Scope) -> tuple[Session, ...]:
 
 
 def agent_groups(store: StoreClient, scope: Scope, by: GroupedBy) -> tuple[AgentGroup, ...]:
-    """Return what sessions cost by one dimension, the 200 most expensive. Raises StoreUnavailable."""
+    """Return the totals of sessions by one dimension, the 200 most expensive groups. Raises StoreUnavailable."""
     parameters = {**scope.parameters(), "by": by, "row_limit": MOST_GROUPS}
     return tuple(
         AgentGroup(

@@ -1,4 +1,4 @@
-"""One session's timeline: turns and tool calls, what caches saved in each, and which edit broke a prompt's prefix."""
+"""One session's timeline: turns, tool calls, savings by caches, and edits that broke a prompt's cached prefix."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,19 +17,19 @@ from contracts.pricing.money import usd
 from contracts.pricing.prices import AnyCard, PriceBook
 
 MOST_TURNS: Final = 2000
-CACHE_SECONDS: Final = 300  # that providers keep a prompt's prefix at least
+CACHE_SECONDS: Final = 300  # minimum time that providers cache a prompt's prefix
 
 _TOOL_CALL: Final = "execute_tool"
-_FIRST_PARTS: Final = ("the tools", "the instructions")  # of a prompt, before its messages
+_FIRST_PARTS: Final = ("the tools", "the instructions")  # parts of a prompt before its messages
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a session, a model's turn or a tool call that the gateway made.
+    """One request of a session: a model's turn, or a tool call by the gateway.
 
-    `saved_usd` is what tokens read from a cache cost less than plain input, without what writing cost above it;
-    `None` without a price. `broken_by` says why less of the prompt was cached than the turn before left; empty: it was
-    not so. `lost_tokens` were then paid as new.
+    `saved_usd`: saving of cached tokens against plain input, minus the surcharge for cache writes; `None` without a
+    price. `broken_by`: why less of the prompt was cached than the previous turn had stored; "" if that did not happen.
+    `lost_tokens`: tokens that were paid as new because of that.
     """
 
     request_id: str
@@ -55,23 +55,23 @@ class Turn:
     saved_usd: Decimal | None = None
     broken_by: str = ""
     lost_tokens: int = 0
-    repeats: int = 0  # how often its call has come in a row, with this one; 0: it calls nothing
+    repeats: int = 0  # number of identical calls in a row up to this one; 0: no tool call
 
     @property
     def is_tool_call(self) -> bool:
-        """Return whether this turn is a call of a tool by the gateway, and not a model's answer."""
+        """Return whether this turn is a tool call by the gateway, not a model's answer."""
         return self.operation == _TOOL_CALL
 
     @property
     def is_loop(self) -> bool:
-        """Return whether it is the third or a later call in a row of the same tool with the same arguments."""
+        """Return whether it is at least the third identical tool call in a row."""
         return self.repeats >= LOOP_LENGTH
 
 
 def session_turns(
     store: StoreClient, scope: Scope, tenant: str, key_id: str, session: str, cards: CardList
 ) -> tuple[Turn, ...]:
-    """Return a session's first 2,000 requests in a scope, in their order. Raises StoreUnavailable."""
+    """Return a session's first 2,000 requests in a scope, in order of time. Raises StoreUnavailable."""
     within = scope.covered
     parameters = {
         "start": within.start_s,
@@ -87,7 +87,7 @@ def session_turns(
 
 
 def judged(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """Return turns with what each says of loops and of prefixes that broke. Each subagent has a prompt of its own."""
+    """Return the turns with `repeats`, `broken_by` and `lost_tokens` set. Each subagent has its own prompt."""
     found: list[Turn] = []
     before: dict[tuple[str, str], Turn] = {}
     last_mark: int | None = None
@@ -109,7 +109,7 @@ def judged(turns: Iterable[Turn]) -> tuple[Turn, ...]:
 
 
 def first_difference(before: Sequence[int], after: Sequence[int]) -> str:
-    """Return which part of a prompt was edited, so that its prefix is another: empty if all of it is still there.
+    """Return the first part of a prompt that differs from the previous turn's; "" if the previous prompt is a prefix.
 
     Parts are checksums of the tools, the instructions, and each message.
     """

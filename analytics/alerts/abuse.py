@@ -1,4 +1,4 @@
-"""Findings about abuse: incidents that gateways have open."""
+"""Findings about abuse: open incidents that gateways reported."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from contracts.rules.alerts import Finding, Rule
 
 
 def abuse(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find keys that are abused, each kind once, whichever gateways see it: as long as one of them does."""
+    """Return a finding per abused key and kind of abuse, while at least one gateway reports an open incident."""
     together: dict[tuple[str, str, str], list[Incident]] = {}
     for incident in look.incidents:
         together.setdefault((incident.tenant, incident.key_id, incident.kind), []).append(incident)

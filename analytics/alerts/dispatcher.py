@@ -1,4 +1,4 @@
-"""Sends the notices in the outbox: each claimed for one attempt, and what became of it written down."""
+"""Sends the notifications in the outbox: claims each for one attempt, and records the result."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ from contracts.rules.alerts import Event
 _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 8
-_ASK_EVERY_SECONDS: Final = 5.0  # although the files of SQLite say that nothing has changed: further tries become due
+_ASK_EVERY_SECONDS: Final = 5.0  # even if SQLite's files are unchanged, because retries become due
 
 
 class Dispatcher:
-    """Several may run over one database: a notice is claimed before it is sent."""
+    """Sends notifications. Several processes may share one database: each notification is claimed before it is sent."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class Dispatcher:
         self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
 
     async def look(self) -> int:
-        """Send what is due as `send_due` does, unless nothing can be: notices are rows of the control database."""
+        """Call `send_due` if the control database has changed or a retry may be due; return the number delivered."""
         if not self._look.may_have_changed():
             return 0
         with self._look.reading():
             return await self.send_due()
 
     async def send_due(self) -> int:
-        """Make one attempt for each notice that is due; return how many were delivered. Raises ControlUnavailable.
+        """Make one attempt for each due notification; return the number delivered. Raises ControlUnavailable.
 
-        Cancelled, it finishes the attempts that have begun, which are bounded in time, and begins none: a notice that
-        was claimed and not sent would never reach people, since nobody could know that it had not.
+        If cancelled, it finishes the attempts in progress (limited in time) and starts no others: a notification that
+        was claimed but not sent would never be delivered.
         """
         due = await asyncio.to_thread(self._due)
         self._is_stopping = False
@@ -77,9 +77,9 @@ class Dispatcher:
         notice = Notice(due.id, cast(Event, due.event), with_links(due.body, self._links), due.created_at)
         try:
             outcome = await sender.send(notice, self._sealer.open(due.address))
-        except ConfigurationError as error:  # tried again, as others are: the key's file may be put back
+        except ConfigurationError as error:  # retried like other failures: the key's file may be restored
             outcome = Outcome(f"the channel's address cannot be read: {error.message}")
-        except Exception as error:  # one notice's surprise must not keep the outcome of others from being noted
+        except Exception as error:  # an unexpected error must not prevent recording the results of others
             _log.exception("notice_failed", extra={"notice": due.id})
             outcome = Outcome(f"failed here ({type(error).__name__})", may_have_arrived=True)
         await asyncio.to_thread(self._note, due, outcome)

@@ -1,4 +1,4 @@
-"""Looks at all rules and settles what is found, under a lease: of several evaluators one acts."""
+"""Evaluates all alert rules and opens or resolves alerts. A lease ensures that only one process does so."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,23 +27,23 @@ from contracts.rules.periods import forecast
 _log = logging.getLogger(__name__)
 
 LEASE: Final = "alert-evaluator"
-LEASE_LASTS: Final = timedelta(seconds=90)  # longer than a look takes, so that it is not lost in the middle of one
-_BUDGETS_SINCE: Final = timedelta(days=70)  # this month and the one before, whatever the day
+LEASE_LASTS: Final = timedelta(seconds=90)  # longer than an evaluation, so that the lease does not expire during one
+_BUDGETS_SINCE: Final = timedelta(days=70)  # covers this month and the previous one
 _FORGOTTEN_AFTER: Final = timedelta(days=400)
 _MOST_INCIDENTS: Final = 10_000
-_FORGETS_EVERY: Final = timedelta(hours=1)  # no index helps it, and SQLite has one writer
+_FORGETS_EVERY: Final = timedelta(hours=1)  # slow without an index, and SQLite has one writer
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a look came to. `skipped` says, by kind, why rules could not be judged: their alerts stay as they are."""
+    """Result of an evaluation. `skipped`: by kind, why rules could not be evaluated; their alerts are unchanged."""
 
     settled: Settled = field(default_factory=Settled)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 class Evaluator:
-    """Judges rules. For one thread at a time; `holder` names this process among several."""
+    """Evaluates rules. Not thread-safe; `holder` identifies this process in the lease."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Evaluator:
         self._forgot_at: datetime | None = None
 
     def look(self, now: datetime) -> Looked | None:
-        """Judge all rules once; `None` if another process holds the lease.
+        """Evaluate all rules once; return `None` if another process holds the lease.
 
-        What the store cannot tell now is left as it is: a rule that could not be judged is not resolved. Raises
-        ControlUnavailable, and Conflict where the lease was lost meanwhile; nothing was changed then.
+        Alerts of rules that could not be evaluated (store unavailable) stay open. Raises ControlUnavailable, and
+        Conflict if the lease was lost meanwhile; nothing was changed then.
         """
         with self._database.session() as session:
             self._lease = take_lease(session, LEASE, self._holder, now, LEASE_LASTS)
         if self._lease is None:
             return None
-        with self._database.session() as session:  # another one: SQLite's only writer must not wait for what is read
+        with self._database.session() as session:  # another session: SQLite's only writer must not wait for the reads
             loaded = load_rules(session)
             look = Look(
                 self._store,
@@ -104,7 +104,7 @@ class Evaluator:
         return self._settle(self._lease, loaded, found, holds, skipped, now)
 
     def stop(self, now: datetime) -> None:
-        """Release the lease, so that another process need not wait for it."""
+        """Release the lease, so that another process can take over immediately."""
         if self._lease is not None:
             with self._database.session() as session:
                 give_back(session, self._lease, now)
@@ -120,7 +120,7 @@ class Evaluator:
                 findings = self._sources[kind](look, rules)
             except TollkeeperError as error:
                 skipped[kind] = error.message
-            except Exception as error:  # one kind's surprise must not keep the others from being judged
+            except Exception as error:  # an unexpected error of one kind must not stop the others
                 _log.exception("alert_rules_failed", extra={"kind": kind})
                 skipped[kind] = _failed(error)
             else:
@@ -149,7 +149,7 @@ class Evaluator:
 
 
 def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:
-    """Return the holds; `None` if they cannot be told now, which is noted, and they stay as they are."""
+    """Return the holds; `None` (with a note in `skipped`) if they cannot be determined and should stay unchanged."""
     if not any(objective.hooks for objective in look.objectives):
         return []
     try:

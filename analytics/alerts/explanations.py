@@ -1,4 +1,4 @@
-"""Why an alert was raised: the top cause and who is affected, found out once, when it opens or becomes more severe."""
+"""Finds an alert's top cause and affected tenants, once, when it opens or becomes more severe."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ from contracts.rules.alerts import Finding, Rule
 _log = logging.getLogger(__name__)
 
 _LOOKS_BACK: Final = timedelta(hours=1)
-_CHANGED_WITHIN: Final = timedelta(minutes=15)  # before it began: what is older is no likely cause
-_MOST_AT_ONCE: Final = 20  # alerts that are explained in one evaluation; each asks the store three questions
+_CHANGED_WITHIN: Final = timedelta(minutes=15)  # changes earlier than this before the start are unlikely causes
+_MOST_AT_ONCE: Final = 20  # limit of explained alerts per evaluation; each needs three queries
 _MOST_TENANTS: Final = 10
 
 Found = Sequence[tuple[Rule, Sequence[Finding]]]
@@ -35,9 +35,9 @@ def explained(
     session: Callable[[], AbstractContextManager[Session]],
     now: datetime,
 ) -> list[tuple[Rule, Sequence[Finding]]]:
-    """Return the findings with cause and affected tenants in the facts of those that are new or more severe.
+    """Return the findings, with cause and affected tenants added to those that are new or more severe.
 
-    `known` has the level of every open alert by its key. A cause that cannot be found out leaves the finding as it is.
+    `known`: level of every open alert by its key. If no cause can be found, a finding is unchanged.
     """
     left = _MOST_AT_ONCE
     result: list[tuple[Rule, Sequence[Finding]]] = []

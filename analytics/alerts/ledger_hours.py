@@ -1,5 +1,5 @@
-"""How far the GPU ledger's whole hours close, each read once: it is made of single steps, and rules are looked at all
-the time. The store adds the steps up, so an hour costs a row for each engine, however many steps there were."""
+"""Unexplained GPU time by whole hour, cached because rules are evaluated every few seconds. The store sums the steps,
+so an hour is one row per engine."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
 
 _HOUR: Final = timedelta(hours=1)
-_REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the hour
+_REACH: Final = timedelta(minutes=10)  # the longest span that may start before the hour
 _NS: Final = 10**9
 
 
 class LedgerHours:
-    """Reads an hour when it is asked for the first time, and remembers that one. For one thread at a time."""
+    """Reads an hour once and caches the last one. Not thread-safe."""
 
     def __init__(self, store: StoreClient) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class LedgerHours:
         self._gpus: Sequence[GpuHour] = ()
 
     def __call__(self, hour: datetime) -> Sequence[GpuHour]:
-        """Return the GPUs of the hour that begins then. Raises StoreUnavailable."""
+        """Return the GPUs of the hour that starts at `hour`. Raises StoreUnavailable."""
         if self._hour != hour:
             self._gpus = _read(self._store, hour)
             self._hour = hour

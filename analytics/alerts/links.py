@@ -1,4 +1,4 @@
-"""Links of a notice: paths become addresses of the dashboard, a kind of rule its runbook."""
+"""Links in notifications: full dashboard URLs, and the runbook of the rule's kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ _LINKS = ("link", "requests_link")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where the dashboard is, as people reach it, and where runbooks are; an empty `runbooks` is the documentation."""
+    """The dashboard's public URL and the URL of runbooks; an empty `runbooks` means the files in docs/."""
 
     dashboard: str = "http://127.0.0.1:8501"
     runbooks: str = ""
 
 
 def runbook_of(kind: str, links: Links) -> str:
-    """Return where the runbook of a kind of rule is: an address, or the file in the documentation."""
+    """Return the runbook of a kind of rule: a URL, or the path of the file in docs/."""
     name = f"{kind.replace('_', '-')}.md"
     return f"{links.runbooks.rstrip('/')}/{name}" if links.runbooks else f"docs/runbooks/{name}"
 
 
 def with_links(body: Mapping[str, object], links: Links) -> dict[str, object]:
-    """Return a notice's body with whole addresses, its own and those of its alerts."""
+    """Return a notification's body with full URLs, including those of its alerts."""
     if body.get("link"):
         body = {**body, "link": f"{links.dashboard.rstrip('/')}{body['link']}"}
     alerts = body.get("alerts")

@@ -1,4 +1,4 @@
-"""Findings about engines, GPUs and the books: the platform's, as all tenants share them."""
+"""Findings about engines, GPUs, telemetry and the token ledger. They concern the platform, not single tenants."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from analytics.rows import UnexpectedRow, number_of, text_of
 from contracts.rules.alerts import Finding, Rule
 
 _MINUTE: Final = 60
-_LATE_SECONDS: Final = 120  # what telemetry may take to the store: younger minutes are not judged
+_LATE_SECONDS: Final = 120  # delay of telemetry: more recent minutes are not evaluated
 _GPU_SECONDS: Final = 900
 _LOSS_SECONDS: Final = 3_600
 _BOOKS_SECONDS: Final = 2 * 3_600
@@ -20,7 +20,7 @@ _HOUR_SETTLES_SECONDS: Final = 600
 
 
 def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find engines that have been full for some minutes: their next requests will be late."""
+    """Return the engines that have been saturated for some minutes, so that further requests will be slow."""
     end = (look.now_s - _LATE_SECONDS // 2) // _MINUTE * _MINUTE
     longest = int(max(rule.settings["minutes"] for rule in rules))
     rows = look.store.query(query("engine_saturation"), {"start": end - longest * _MINUTE, "end": end})
@@ -40,7 +40,7 @@ def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find GPUs with a fault, new uncorrectable memory errors or too much heat, in the last quarter of an hour."""
+    """Return the GPUs with a fault, new uncorrected memory errors or overheating in the last 15 minutes."""
     span = {"start": look.now_s - _GPU_SECONDS, "end": look.now_s + _MINUTE}
     rows = look.store.query(query("gpu_faults"), span)
     found: dict[str, list[Finding]] = {rule.id: [] for rule in rules}
@@ -69,7 +69,7 @@ def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def telemetry_loss(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find engines and hosts whose numbered records are not all in the store, in the last hour."""
+    """Return the engines and hosts with gaps in the numbers of their stored records in the last hour."""
     end = (look.now_s - _LATE_SECONDS) // _MINUTE * _MINUTE
     rows = look.store.query(query("missing_records"), {"start": end - _LOSS_SECONDS, "end": end})
     missing = [
@@ -91,9 +91,9 @@ def telemetry_loss(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def ledger_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find replicas whose engine made other numbers of tokens than bills and named lines account for, and GPUs with
-    time in the last whole hour that nothing explains."""
-    # Records of an hour's end may be on their way for a while, so an hour is judged ten minutes after it.
+    """Return replicas whose engine produced another number of tokens than the records account for, and GPUs with
+    unexplained time in the last whole hour."""
+    # The last records of an hour may arrive late, so an hour is evaluated ten minutes after its end.
     end = (look.now_s - _HOUR_SETTLES_SECONDS) // 3_600 * 3_600
     parameters = {"start": end - _BOOKS_SECONDS, "end": end, "tenant": None}
     rows = look.store.query(query("token_books"), parameters)
@@ -127,7 +127,7 @@ def _unexplained(gpu: GpuHour, hour: datetime) -> Finding:
 def _last(
     by_minute: Mapping[int, tuple[str, float, float]], end_minute: int, rule: Rule
 ) -> list[tuple[str, float, float]]:
-    """Return the rule's last minutes; fewer if the engine made no step in one of them, since then it is not full."""
+    """Return the rule's last minutes; fewer if the engine ran no step in one, because then it is not saturated."""
     wanted = range(end_minute - int(rule.settings["minutes"]), end_minute)
     return [by_minute[minute] for minute in wanted if minute in by_minute]
 

@@ -1,4 +1,4 @@
-"""Findings about objectives: error budgets that burn too fast, and what is held back meanwhile."""
+"""Findings about objectives: error budgets that burn too fast, and the holds that follow."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -10,7 +10,7 @@ from contracts.rules.objectives import BURN_PAIRS, BurnPair, Counts, Objective, 
 
 
 def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find the objectives whose error budget burns, each at its most urgent pair."""
+    """Return the objectives whose error budget burns, each with its most urgent pair of burn-rate windows."""
     burning = [
         (objective, _finding(objective, pairs[0], look.counts.get(objective.id, {})))
         for objective, pairs in look.burning()
@@ -20,9 +20,9 @@ def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def holds_of(look: Look) -> list[Hold]:
-    """Return what objectives ask others to hold back: those with hooks, while a pair that pages people burns.
+    """Return the holds (shed batches, freeze canaries) of objectives with hooks while a paging pair of windows burns.
 
-    Batches are not shed for prompts of one length, which is known once they are answered: all would be.
+    Objectives for one prompt length shed no batches: the length is known only after the answer, so all would be shed.
     """
     return [
         Hold(

@@ -1,7 +1,7 @@
-"""Input of findings: one read of the store and the control database, and the signature of each kind's function.
+"""The input of an evaluation: one read of the store and the control database, and the type of finding functions.
 
-Every kind is answered for all tenants with one grouped read, whatever the number of rules; `by_rule` then hands each
-rule its own tenant's findings.
+Each kind of rule reads all tenants with one grouped query, however many rules there are; `by_rule` then selects each
+rule's own tenant's findings.
 """
 
 from collections import defaultdict
@@ -23,12 +23,12 @@ from contracts.rules.periods import Forecast, forecast
 
 ItemT = TypeVar("ItemT")
 Findings: TypeAlias = Mapping[str, Sequence[Finding]]  # by rule id
-# amount, used, counting since, now, end of the period (None: it has none); times in Unix nanoseconds.
+# (amount, used, counting since, now, end of the period or None); times in Unix nanoseconds.
 Projection: TypeAlias = Callable[[int, int, int, int, int | None], Forecast]
 
 
 class Grown(Protocol):
-    """The key, user and model by which spending grew most."""
+    """The key, user and model whose spending grew most."""
 
     @property
     def key(self) -> str: ...
@@ -45,7 +45,7 @@ class Grown(Protocol):
 
 
 class Anomaly(Protocol):
-    """A day on which a tenant spent otherwise than its own past lets expect, and what drove that."""
+    """A day on which a tenant's spending was unusual, with its main driver."""
 
     @property
     def tenant(self) -> str: ...
@@ -65,40 +65,40 @@ class Anomaly(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GpuHour:
-    """One GPU's hour: how long engines lived on it, and how much of that no line of the ledger explains."""
+    """One GPU's hour: how long engines ran on it, and how much of that time is unexplained."""
 
     device: str
     wall_ns: int
     unexplained_ns: int
 
 
-GpuHours: TypeAlias = Callable[[datetime], Sequence[GpuHour]]  # given the hour's beginning
+GpuHours: TypeAlias = Callable[[datetime], Sequence[GpuHour]]  # called with the hour's start
 AnomalySource: TypeAlias = Callable[[StoreClient, datetime], Sequence[Anomaly]]
 PriceSource: TypeAlias = Callable[[StoreClient, datetime], PriceRefresh]
 
 
 @dataclass(slots=True)
 class Look:
-    """One look: what every kind of rule may need. What was read of the control database is as of the same moment."""
+    """The input of one evaluation, for all kinds of rules. Control database rows are all from the same moment."""
 
     store: StoreClient
     now: datetime
     standings: Sequence[BudgetStanding] = ()
     objectives: Sequence[Objective] = ()
-    made_at: Mapping[str, datetime] = field(default_factory=dict)  # when each rule was made
+    made_at: Mapping[str, datetime] = field(default_factory=dict)  # when each rule was created
     project: Projection = forecast
     anomalies: AnomalySource | None = None
     gpu_hours: GpuHours | None = None
-    incidents: Sequence[Incident] = ()  # of abuse, that go on
-    # The hard budgets that refused a request: budget, subject and period start (Unix ns) to the amount they had then.
+    incidents: Sequence[Incident] = ()  # open incidents of abuse
+    # Hard budgets that refused a request: (budget, subject, period start in Unix ns) to their amount then.
     refusing: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     reconciliations: Sequence[Reconciliation] = ()  # of providers' bills
     prices: PriceSource | None = None
-    counts: Mapping[str, Mapping[timedelta, Counts]] = field(default_factory=dict)  # of objectives, once they are read
+    counts: Mapping[str, Mapping[timedelta, Counts]] = field(default_factory=dict)  # of objectives, once read
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 
     def burning(self) -> list[tuple[Objective, tuple[BurnPair, ...]]]:
-        """Return the objectives that burn with the pairs that hold, the most urgent first; read once in a look."""
+        """Return the burning objectives with their burning pairs of windows, most urgent first; read once."""
         if self._burning is None:
             counts = count_windows(self.store, self.objectives, BURN_WINDOWS, self.now)
             self.counts = counts
@@ -108,7 +108,7 @@ class Look:
 
     @property
     def now_s(self) -> int:
-        """Return the moment in Unix seconds."""
+        """Return the time of the evaluation in Unix seconds."""
         return int(self.now.timestamp())
 
 
@@ -116,7 +116,7 @@ Source: TypeAlias = Callable[[Look, Sequence[Rule]], Findings]
 
 
 class ByTenant(Generic[ItemT]):
-    """Things that each concern one tenant, at hand by rule: a thousand rules must not each go through all of them."""
+    """An index by tenant, so that a thousand rules need not each scan all items."""
 
     def __init__(self, items: Iterable[tuple[str, ItemT]]) -> None:
         self._all: list[ItemT] = []
@@ -126,11 +126,11 @@ class ByTenant(Generic[ItemT]):
             self._of_tenant[tenant].append(item)
 
     def of(self, rule: Rule) -> Sequence[ItemT]:
-        """Return those of a rule's tenant; a rule of the platform gets all."""
+        """Return the items of a rule's tenant; all items for a rule of the platform."""
         return self._of_tenant.get(rule.tenant, ()) if rule.tenant else self._all
 
 
 def by_rule(rules: Iterable[Rule], findings: Iterable[Finding]) -> dict[str, Sequence[Finding]]:
-    """Return each rule the findings about its tenant; the platform's rules get all."""
+    """Return, by rule id, the findings about the rule's tenant; all findings for rules of the platform."""
     sorted_out = ByTenant((finding.tenant, finding) for finding in findings)
     return {rule.id: sorted_out.of(rule) for rule in rules}

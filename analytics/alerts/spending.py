@@ -1,4 +1,4 @@
-"""Findings about money: thresholds of budgets, budgets that will be exceeded, unusual days, usage without a price."""
+"""Findings about money: budget thresholds and forecasts, unusual spending, unpriced usage, bills, list prices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from contracts.recording.moments import unix_ns, utc_moment
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.rule_words import amount_text, exact_text
 
-DEFAULT_THRESHOLDS: Final = (80, 100)  # of budgets that have none of their own
+DEFAULT_THRESHOLDS: Final = (80, 100)  # default thresholds in percent, for budgets without their own
 _UNPRICED_SECONDS: Final = 86_400
 
 
 def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find what budgets have come to: of each the highest threshold that it has passed, or that it refuses requests.
+    """Return, for each budget, the highest threshold that it has passed, or that it refuses requests.
 
-    A threshold is told once in a period, also if the period has ended meanwhile; a rule made after a period's end does
-    not tell of it. That a hard budget refuses is told whatever the thresholds are, and again when it no longer does.
+    A threshold is reported once per period, even if the period has ended meanwhile, but not by a rule created after
+    that. A hard budget that refuses requests is reported regardless of thresholds, and again when it stops refusing.
     """
     mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
     now_ns = unix_ns(look.now)
@@ -40,7 +40,7 @@ def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def budget_forecasts(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find the budgets that will have used more than `at_percent` at the end of their period, at the present pace."""
+    """Return the budgets that will exceed `at_percent` of their amount at the end of the period at the current rate."""
     mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
     now_ns = unix_ns(look.now)
     found: dict[str, list[Finding]] = {}
@@ -51,7 +51,7 @@ def budget_forecasts(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find the tenants whose spending is unusual, as the source of anomalies judges."""
+    """Return the tenants with unusual spending (see `analytics.anomaly`)."""
     anomalies = [] if look.anomalies is None else look.anomalies(look.store, look.now)
     sorted_out = ByTenant((each.tenant, each) for each in anomalies)
     return {
@@ -65,9 +65,9 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find tenants and models with requests that have no price, or none for a kind of token, in the last day."""
+    """Return tenants and models with unpriced requests, or unpriced kinds of tokens, in the last day."""
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
-    # From minutes, which are parted by days: of all tenants, a month's hours lie everywhere in their table.
+    # From the rollup by minute, which is partitioned by day: in that by hour, a day of all tenants is scattered.
     parameters = {"rollup": "requests_minute", "start": start, "end": look.now_s + 3_600, "tenant": None}
     found: dict[tuple[str, str], _Unpriced] = {}
     for row in look.store.query(query("unpriced_usage"), parameters):
@@ -89,7 +89,7 @@ def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find providers' months whose bill differs from what was recorded by more than a bound, without a cause."""
+    """Return provider bills that differ from recorded usage by more than a bound, without a known cause."""
     return {
         rule.id: [
             _mismatch(row) for row in look.reconciliations if float(row.unknown_usd) > rule.settings["unknown_usd"]
@@ -99,7 +99,7 @@ def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def price_changes_told(look: Look, rules: Sequence[Rule]) -> Findings:
-    """Find imported price cards whose list price has changed, with what the change costs at last month's usage."""
+    """Return imported price cards whose list price has changed, with the change in cost at last month's usage."""
     found = None if look.prices is None else look.prices(look.store, look.now)
     changes = () if found is None else found.changes
     return {
@@ -175,7 +175,7 @@ def _unusual(anomaly: Anomaly) -> Finding:
         said.append(grown.action)
         facts |= {"key": grown.key, "user": grown.user, "model": grown.model, "more_usd": format(grown.more_usd, "f")}
     return Finding(
-        # Today's and, once it is over, the whole day's are one.
+        # The same key for today so far and for the finished day, so that they are one alert.
         fingerprint=f"{anomaly.tenant}/{day}",
         summary=". ".join(said),
         tenant=anomaly.tenant,
@@ -186,7 +186,7 @@ def _unusual(anomaly: Anomaly) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Unpriced:
-    """What of a tenant's use of a model has no price: whole requests, and kinds of tokens of further ones."""
+    """Unpriced usage of a tenant and model: unpriced requests, and requests with unpriced kinds of tokens."""
 
     tenant: str
     model: str
@@ -266,7 +266,7 @@ def _passed(standing: BudgetStanding, threshold: int) -> Finding:
 
 
 def _refusing(standing: BudgetStanding) -> Finding:
-    """Return the message that a hard budget refuses. Its end is news: the period turned, or the budget was raised."""
+    """Return the finding that a hard budget refuses requests. Its end (new period or raised amount) is notified too."""
     return Finding(
         fingerprint=f"{_name(standing)}/refusing",
         summary=f"{_budget(standing)} refuses requests: {_percent(standing)} % used: {_amounts(standing)}. Raise it "

@@ -1,4 +1,4 @@
-"""The table of evaluation functions by kind of rule."""
+"""The table of finding functions by kind of rule."""
 
 from collections.abc import Mapping
 from typing import Final

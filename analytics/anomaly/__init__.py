@@ -1,1 +1,1 @@
-"""Spending that is not as usual, and what drove it."""
+"""Detects unusual spending and its drivers."""

@@ -1,8 +1,8 @@
-"""Why spending changed: by volume, mix, cache and price. The parts sum to the change exactly, in integer pico-USD.
+"""Decomposes a change in spending into volume, mix, cache and price; the parts sum to it exactly, in integer pico-USD.
 
-A chain of what-ifs from the reference to what came: first only the number of requests changes, then which models they
-went to and how long they were, then how much of their input was cached, then what it cost. Each part is what its link
-adds, so that nothing is left over and nothing is counted twice.
+It changes one factor at a time from the reference to the actual period: first the number of requests, then models and
+lengths, then the cached share of the input, then the price. Each part is the effect of its step, so there is no
+residual and no double counting.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DRIVERS: Final[tuple[Driver, ...]] = ("volume", "mix", "cache", "price")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What cached input and output cost by uncached input. The usual shape of price cards, unless a card says."""
+    """Prices of cached input and of output relative to uncached input; typical values unless a card is known."""
 
     cached: Fraction = Fraction(1, 10)
     output: Fraction = Fraction(4)
@@ -27,7 +27,7 @@ USUAL: Final = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One model's use in a period: requests, tokens, and their cost in pico-USD. `cached` is part of `input_tokens`."""
+    """One model's usage in a period: requests, tokens, and cost in pico-USD. `cached` is part of `input_tokens`."""
 
     requests: int
     input_tokens: int
@@ -51,7 +51,7 @@ class Change:
 
     @property
     def driver(self) -> Driver:
-        """Return what moved it most: of the parts in the change's direction the largest, in the order of the chain."""
+        """Return the main driver: the largest part in the change's direction; the earlier step if equal."""
         sign = 1 if self.total >= 0 else -1
         return max(DRIVERS, key=lambda name: (sign * self.parts[name], -DRIVERS.index(name)))
 
@@ -59,9 +59,9 @@ class Change:
 def explain(
     before: Mapping[str, Use], after: Mapping[str, Use], weights: Mapping[str, Weights] | None = None
 ) -> Change:
-    """Explain what two periods' spending differs by, from their use by model. `weights` are those of known cards.
+    """Decompose the difference in spending of two periods, from usage by model. `weights`: of models with known cards.
 
-    A model that is new, or gone, is a change of the mix. If there was no request before, all is volume.
+    New and discontinued models count as mix. If there were no requests before, all of it is volume.
     """
     known = weights or {}
     first, last = sum(one.pico_usd for one in before.values()), sum(one.pico_usd for one in after.values())
@@ -77,7 +77,7 @@ def explain(
         rate = _rate(earlier, weight)
         if rate is None:
             rate = _rate(use, weight)
-        if rate is None:  # cost without a token: per request, as images or tools have
+        if rate is None:  # cost without tokens: per request, such as of images or tools
             mixed += use.pico_usd
             cached += use.pico_usd
             continue
@@ -92,12 +92,12 @@ def explain(
 
 
 def _weighted(use: Use, cached: Fraction, weight: Weights) -> Fraction:
-    """Return a use in tokens of uncached input, were so much of it cached."""
+    """Return usage as equivalent tokens of uncached input, if `cached` tokens of the input were cached."""
     return use.input_tokens - cached + weight.cached * cached + weight.output * use.output_tokens
 
 
 def _rate(use: Use | None, weight: Weights) -> Fraction | None:
-    """Return what a token of uncached input cost; `None` if no token was used."""
+    """Return the cost per equivalent token of uncached input; `None` if no token was used."""
     if use is None:
         return None
     tokens = _weighted(use, Fraction(use.cached), weight)

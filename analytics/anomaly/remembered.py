@@ -1,4 +1,4 @@
-"""Anomalies of the last whole day and of today, remembered for a while: rules are looked at every few seconds."""
+"""Caches anomalies of the last whole day and of today, because rules are evaluated every few seconds."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -7,11 +7,11 @@ from typing import Final
 from analytics.anomaly.spend import SpendAnomaly, anomalies_of_today, spend_anomalies
 from backends.store.client import StoreClient
 
-_KEPT: Final = timedelta(minutes=5)  # records of yesterday may still arrive
+_KEPT: Final = timedelta(minutes=5)  # cache time; records of yesterday may still arrive
 
 
 class RememberedAnomalies:
-    """Reads a day's anomalies when they are first asked for, and again after five minutes. For one thread at a time."""
+    """Reads a day's anomalies and caches them for five minutes. Not thread-safe."""
 
     def __init__(self) -> None:
         self._found: Sequence[SpendAnomaly] = ()
@@ -19,9 +19,7 @@ class RememberedAnomalies:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, store: StoreClient, now: datetime) -> Sequence[SpendAnomaly]:
-        """Return the anomalies of the day before `now` (UTC), and of today so far. Raise StoreUnavailable; the cached
-        result stays then.
-        """
+        """Return the anomalies of the day before `now` (UTC) and of today so far. Raises StoreUnavailable."""
         day = now.astimezone(UTC).date()
         if day != self._day or not timedelta(0) <= now - self._read_at < _KEPT:
             self._found = (*spend_anomalies(store, now), *anomalies_of_today(store, now))

@@ -1,7 +1,7 @@
-"""Days on which a tenant spent much more or less than on such days before, and what drove it; today as far as it is.
+"""Detects days on which a tenant spent much more or less than usual, with the driver; also for today so far.
 
-What a day is compared with is the median of the same weekday in the weeks before: robust against the last anomaly, and
-one concrete day, so that the difference can be explained model by model and to the pico-dollar.
+A day is compared with the median of the same weekday in previous weeks. The median is robust against earlier anomalies
+and is a specific day, so the difference can be decomposed by model, exactly.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,8 +25,8 @@ _FEWEST_WEEKS: Final = 3
 _NEAR_DAYS: Final = 14
 _FEWEST_NEAR_DAYS: Final = 7
 _DEVIATIONS: Final = 4.0
-_NORMAL: Final = 1.4826  # of a median absolute deviation: the standard deviation where errors are normal
-_LEAST_SHARE: Final = Decimal("0.25")  # of what was expected: smaller changes are nobody's concern
+_NORMAL: Final = 1.4826  # factor from median absolute deviation to standard deviation, for normal errors
+_LEAST_SHARE: Final = Decimal("0.25")  # minimum change, as a share of the expected spending
 _LEAST_USD: Final = Decimal("1")
 _MODELS: Final = 5_000
 _DAY_SECONDS: Final = 86_400
@@ -34,7 +34,7 @@ _DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """The key, user and model by which spending grew most, by how much, and with how many requests."""
+    """The key, user and model whose spending grew most, the growth, and the number of requests."""
 
     key: str
     user: str
@@ -44,7 +44,7 @@ class Contributor:
 
     @property
     def action(self) -> str:
-        """Return what to do if the spending is not meant."""
+        """Return what to do if the spending is not intended."""
         if not self.key:
             return "look at these requests (page Requests), and limit the tenant (tollkeeper limits create)"
         return (
@@ -66,10 +66,10 @@ class Contributor:
 
 @dataclass(frozen=True, slots=True)
 class SpendAnomaly:
-    """A day out of the usual. `parts` are pico-USD by driver, and sum to observed - expected exactly.
+    """A day with unusual spending. `parts`: pico-USD by driver, which sum exactly to observed minus expected.
 
-    `compared_with` is the day whose spending was expected. `until` is given if the day is not over: both days are
-    then compared as far as this. `contributor` is missing if spending fell, or single requests are not kept.
+    `compared_with`: the day whose spending was expected. `until`: set if the day is not over; both days are compared up
+    to this time of day. `contributor` is `None` if spending fell, or if single requests are no longer stored.
     """
 
     tenant: str
@@ -83,7 +83,7 @@ class SpendAnomaly:
     contributor: Contributor | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return what is printed of it; money as text."""
+        """Return the anomaly as JSON types; money as text."""
         return {
             "tenant": self.tenant,
             "day": self.day.isoformat(),
@@ -100,9 +100,9 @@ class SpendAnomaly:
 def spend_anomalies(
     store: StoreClient, now: datetime, *, tenant: str | None = None, day: date | None = None
 ) -> tuple[SpendAnomaly, ...]:
-    """Look at one whole day (UTC; yesterday unless told) of all tenants or one, the largest difference first.
+    """Return the anomalies of one whole day (UTC; default yesterday) of all tenants or one, largest difference first.
 
-    One query for all, and two for each anomaly. Tenants with too little history have none. Raises StoreUnavailable.
+    Runs one query, and two for each anomaly. Tenants with too little history have none. Raises StoreUnavailable.
     """
     if now.utcoffset() is None:
         raise InvalidRequest("an anomaly's now needs a time zone; use UTC", param="now")
@@ -130,10 +130,10 @@ def spend_anomalies(
 
 
 def anomalies_of_today(store: StoreClient, now: datetime, *, tenant: str | None = None) -> tuple[SpendAnomaly, ...]:
-    """Look at the whole hours of today (UTC) that are over, of all tenants or one: those that have spent unusually
-    much by now, the largest difference first. Raises StoreUnavailable.
+    """Return the tenants with unusually high spending in today's completed hours (UTC), largest difference first.
 
-    Too little is told of whole days alone. One query for all, and three for each anomaly.
+    Unusually low spending is reported only for whole days. Runs one query, and three for each anomaly. Raises
+    StoreUnavailable.
     """
     if now.utcoffset() is None:
         raise InvalidRequest("an anomaly's now needs a time zone; use UTC", param="now")
@@ -158,7 +158,7 @@ def anomalies_of_today(store: StoreClient, now: datetime, *, tenant: str | None 
 def anomalies_on(
     store: StoreClient, now: datetime, day: date | None, *, tenant: str | None = None
 ) -> tuple[SpendAnomaly, ...]:
-    """Look at a day that is over (yesterday if `None`), or at today as far as it is. Raises as the two above."""
+    """Return the anomalies of a past day (yesterday if `None`), or of today so far. Raises StoreUnavailable."""
     if day is not None and day == now.astimezone(UTC).date():
         return anomalies_of_today(store, now, tenant=tenant)
     return spend_anomalies(store, now, tenant=tenant, day=day)
@@ -169,9 +169,9 @@ def _largest_first(found: Iterable[SpendAnomaly]) -> tuple[SpendAnomaly, ...]:
 
 
 def usual_day(history: SpendHistory, day: date) -> date | None:
-    """Return the day to compare with: the (lower) median of the same weekday's, else of the last two weeks'.
+    """Return the day to compare with: the lower median of earlier same weekdays, else of the last two weeks.
 
-    `None` with fewer than three such weekdays and seven such days.
+    `None` if there are fewer than three such weekdays and fewer than seven such days.
     """
     days = _compared(history, day)
     if not days:
@@ -204,7 +204,7 @@ def _compared(history: SpendHistory, day: date) -> list[date]:
 
 
 def _uses(store: StoreClient, tenant: str, day: date) -> dict[str, Use]:
-    """Read a tenant's day by model."""
+    """Return a tenant's usage on a day, by model."""
     start = datetime(day.year, day.month, day.day, tzinfo=UTC)
     parameters = {
         **dict.fromkeys(("rollup", "days"), "tenant_model_day"),
@@ -230,7 +230,7 @@ def _uses(store: StoreClient, tenant: str, day: date) -> dict[str, Use]:
 
 
 def _uses_until(store: StoreClient, tenant: str, day: date, seconds: int, now: datetime) -> dict[str, Use]:
-    """Read the beginning of a tenant's day by model."""
+    """Return a tenant's usage in the first `seconds` of a day, by model."""
     start = datetime(day.year, day.month, day.day, tzinfo=UTC)
     question = CostQuestion(start, start + timedelta(seconds=seconds), ("model",), tenant=tenant, asked_at=now)
     report = cost_report(store, question, with_attempts=False, stays_with_sums=True)

@@ -1,1 +1,1 @@
-"""The analytics process's HTTP: the answers of the command line, for machines, scoped by who asks."""
+"""The HTTP API of the analytics process: the command line's reports as JSON, restricted to the caller's access."""

@@ -1,4 +1,4 @@
-"""Authenticate callers and their reach: admin tokens as at the control plane, and applications' keys."""
+"""Authenticates callers (admin tokens, API keys) and determines the tenants and teams they may see."""
 
 import hmac
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
 from contracts.recording.moments import utc_now
 
-# A developer sees their own keys' use alone, at the control plane and with those keys; a directory sees nothing.
+# Developers see only their own keys' usage, at the control plane; directory tokens see nothing.
 _KEPT_OUT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 _BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
@@ -28,8 +28,8 @@ BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks. `tenant` and `team` are `None` if all may be seen; `key_id` is empty if a token was shown, and `role`
-    is `None` if a key was. `is_personal`: the key is one that a person made for themselves.
+    """The authenticated caller. `tenant` and `team` are `None` if all may be seen; `key_id` is "" for an admin token,
+    `role` is `None` for an API key. `is_personal`: the key is one that a person created for themselves.
     """
 
     name: str
@@ -41,20 +41,20 @@ class Asker:
 
     @property
     def reach(self) -> Reach:
-        """Return how far the asker's questions reach."""
+        """Return the tenant and team that the caller's queries are restricted to."""
         return Reach(self.tenant, self.team)
 
     def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
-        """Return the tenant and team a question is to be held to. Raises NotFound on another's than the asker's own."""
+        """Return the tenant and team that restrict a query. Raises NotFound if the caller may not see them."""
         return self.reach.narrowed(tenant, team)
 
     def require_no_team(self) -> None:
-        """Raise PermissionDenied for who sees one team alone: what is asked for is not kept by team."""
+        """Raise PermissionDenied if the caller may see only one team, because the data is not stored by team."""
         self.reach.require_no_team()
 
 
 class AskerBook:
-    """Knows whose a token or key is. The owner's token is the installation's file's; all others are looked up."""
+    """Looks up the owner of a token or key. The installation's admin token is read from its file."""
 
     def __init__(self, database: ControlDatabase, secrets: SecretFiles, now: Callable[[], datetime]) -> None:
         self._database = database
@@ -62,7 +62,7 @@ class AskerBook:
         self._now = now
 
     def asker_of(self, presented: str | None) -> Asker:
-        """Return whose it is. Raises AuthenticationFailed on one that is unknown, revoked or expired, or missing."""
+        """Return the caller of a token or key. Raises AuthenticationFailed if missing, unknown, revoked or expired."""
         if presented is None:
             raise AuthenticationFailed("no token; send `Authorization: Bearer <token>`", code="missing_admin_token")
         owner, pepper = self._secrets.get("admin_token"), (self._secrets.get("key_pepper") or "").encode()
@@ -83,9 +83,9 @@ class AskerBook:
 
 
 def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> Asker:
-    """Return the asker, application or person.
+    """Return the caller, for endpoints that applications and people may use.
 
-    Raises AuthenticationFailed, and PermissionDenied for a role that reads no reports.
+    Raises AuthenticationFailed, and PermissionDenied for a role without access to reports.
     """
     book: AskerBook = request.app.state.askers
     asker = book.asker_of(None if presented is None else presented.credentials)
@@ -95,10 +95,10 @@ def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials 
 
 
 def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
-    """Return an asker who may read. Raises PermissionDenied for a key that belongs to no team.
+    """Return a caller who may read reports. Raises PermissionDenied for keys without a team and for personal keys.
 
-    Such a key would show all of its tenant's books to the one that holds it, and keys lie in applications. A key that a
-    person made for themselves shows that person's use alone, at the control plane.
+    A key without a team would give an application access to its whole tenant's data. Personal keys show only the
+    person's own usage, at the control plane.
     """
     if asker.is_personal:
         raise PermissionDenied("a key of your own reads no reports; My keys in the dashboard shows what it has used")
@@ -108,8 +108,8 @@ def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
 
 
 def bookkeeper(request: Request, asker: Annotated[Asker, Depends(anybody)]) -> Author:
-    """Return who may change the books. Raise PermissionDenied for all but owners, admins and finance of the whole
-    installation."""
+    """Return the author of a change to the books. Raises PermissionDenied unless the caller is owner, admin or finance
+    of the whole installation."""
     if asker.role not in _BOOKKEEPERS or asker.tenant is not None:
         raise PermissionDenied(
             "your role does not cover the books; owner, admin and finance of the installation may change them"

@@ -1,4 +1,4 @@
-"""Alerts that were raised, open and past: what `tollkeeper alerts list --json` prints."""
+"""Open and past alerts over HTTP, as `tollkeeper alerts list --json` prints them."""
 
 from typing import Annotated
 

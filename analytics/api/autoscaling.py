@@ -1,4 +1,4 @@
-"""The page that Prometheus scrapes: what an autoscaler goes by, by model. Engines are the platform's."""
+"""The metrics page with autoscaling signals by model, for Prometheus. Only for viewers of the whole platform."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["autoscaling"])
 
 
 def scraper(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
-    """Check who scrapes: a holder of the metrics token, or an asker who sees all tenants. Raise PermissionDenied."""
+    """Raise PermissionDenied unless the caller has the metrics token or may see all tenants."""
     access: DetailAccess = request.app.state.detail_access
     if access.has_token(request.headers.get("authorization", "").encode("latin-1", "replace")):
         return

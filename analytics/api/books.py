@@ -1,4 +1,4 @@
-"""The books over HTTP: corrections of recorded cost, previewed and booked; what `tollkeeper books` does."""
+"""Corrections of recorded cost, closed months and invoices over HTTP, as `tollkeeper books` on the command line."""
 
 from datetime import date
 from decimal import Decimal
@@ -158,8 +158,8 @@ def periods(reader: Reader, database: Database, tenant: Name | None = None) -> d
 
 @router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
 def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Of one tenant, or of all that have not closed it yet: `refused` says why one's month stays open. `not_billed` is
-    usage of names that are no tenants."""
+    """Closes the month of one tenant, or of all that have not closed it yet. `refused`: why a tenant's month stays
+    open; `not_billed`: usage of names that are not tenants."""
     done = close_month(store, database, author, month, tenant=body.tenant)
     closed = [
         {
@@ -176,7 +176,7 @@ def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, data
 
 @router.post("/periods/{month}/review", summary="Put a tenant's month into review")
 def review(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """If two people are required, another person than the reviewer closes it."""
+    """If two people are required, another person must close it."""
     return period_as_json(review_month(database, author, month, body.tenant, body.reason))
 
 
@@ -206,7 +206,7 @@ def document(
     with database.session() as session:
         row = get_document(session, number, tenant=reader.tenant or "")
         if form == "html":
-            # A name in it cannot run anything: it is escaped, and the page is allowed no script.
+            # Defence in depth: names are escaped, and the page may not run scripts.
             safe = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
             return Response(row.html, media_type="text/html; charset=utf-8", headers=safe)
         if form == "pdf":
@@ -216,13 +216,13 @@ def document(
 
 @router.post("/documents/{number}/credit", summary="Credit an amount on an issued invoice")
 def credit(number: Name, body: CreditBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """An entry in the open month, and a credit note; a proposal if two people are required."""
+    """Books an entry in the open month and issues a credit note; if two people are required, only proposes it."""
     row, note = credit_invoice(store, database, author, number, body.amount_usd, body.reason)
     return {**adjustment_as_json(row), "document": None if note is None else document_as_json(note)}
 
 
 def _shown(adjustment: dict[str, Any], tenant: str | None) -> dict[str, Any]:
-    """Return an adjustment as a tenant sees it: its total and count are of other tenants as well."""
+    """Return an adjustment as a tenant may see it: without total and count, which include other tenants."""
     if tenant is None or adjustment["tenant"] == tenant:
         return adjustment
     hidden = ("amount_usd", "entry_count", "digest", "author", "approved_by")

@@ -23,7 +23,7 @@ Moment = Annotated[str, Field(max_length=40, description="Date in `tz`, or time 
 
 
 def _moment_of(text: str, zone: ZoneInfo, name: str) -> datetime:
-    """Read a date, which begins in `zone`, or a time with a zone. Raise InvalidRequest."""
+    """Parse a date (its start in `zone`) or a time with a zone. Raises InvalidRequest."""
     found: datetime | None = None
     with suppress(ValueError):
         found = datetime.fromisoformat(text)

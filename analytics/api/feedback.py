@@ -1,4 +1,4 @@
-"""Feedback on answers: what people thought of them, sent by applications with their key, read with the requests."""
+"""Feedback on answers: applications send scores with their API key; a summary joins them with the requests."""
 
 from datetime import timedelta
 from typing import Annotated, Any

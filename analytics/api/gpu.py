@@ -22,7 +22,7 @@ def ledger(
     end: Annotated[AwareDatetime, Query(alias="to")],
     minutes: Annotated[bool, Query(description="Include every minute")] = False,
 ) -> dict[str, Any]:
-    """Refused for callers bound to one tenant: an engine serves all tenants."""
+    """Refused for callers restricted to one tenant, because an engine serves all tenants."""
     if reader.tenant is not None:
         raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
     if end <= start:

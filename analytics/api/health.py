@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it can answer. Neither waits for a database that is stopped."""
+"""Liveness and readiness. Neither waits for a database that does not answer."""
 
 import asyncio
 from typing import Final, TypeVar
@@ -20,15 +20,15 @@ router = APIRouter(tags=["health"])
 @router.get("/health", summary="Liveness")
 @router.get("/healthz", include_in_schema=False)
 async def health() -> dict[str, str]:
-    """Answer while the process lives."""
+    """Return ok while the process runs."""
     return {"status": "ok"}
 
 
 @router.get("/ready", summary="Readiness")
 async def ready(request: Request, response: Response) -> dict[str, object]:
-    """Answer 503 if a database is unreachable or hung. `alerts` has the result of the last evaluation of rules.
+    """Return 503 if a database is unreachable or hung. `alerts`: the result of the last evaluation of rules.
 
-    `disks` has the store's: it has no page of its own but a ping.
+    `disks` includes the store's, which has no status page of its own.
     """
     state = request.app.state
     disk, has_database = await asyncio.gather(
@@ -46,12 +46,12 @@ async def ready(request: Request, response: Response) -> dict[str, object]:
 
 
 def store_disk(store: StoreClient) -> DiskState | None:
-    """Return how full the store's disk is, or None if the store is away. Blocks."""
+    """Return the free space of the store's disk; `None` if the store does not answer. Blocks."""
     if not store.ping():
         return None
     try:
         (row,) = store.query("SELECT min(free_space) AS free FROM system.disks")
-    except TollkeeperError:  # a server that does not let this user ask
+    except TollkeeperError:  # a server whose user may not read system.disks
         return "unknown"
     return disk_state(int(str(row["free"])))
 

@@ -26,5 +26,5 @@ Wanted = Annotated[PageQuery, Query()]
 
 
 def page_of(rows: Sequence[Mapping[str, Any]], limit: int) -> Page:
-    """Create a page of rows that were asked for with one more than the limit."""
+    """Return a page of rows, which were read with one more than the limit to detect further ones."""
     return Page(data=[dict(row) for row in rows[:limit]], has_more=len(rows) > limit)

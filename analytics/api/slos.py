@@ -1,4 +1,4 @@
-"""States of objectives: what `tollkeeper slos report --json` prints."""
+"""States of objectives over HTTP, as `tollkeeper slos report --json` prints them."""
 
 from typing import Any
 

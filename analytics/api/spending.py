@@ -1,6 +1,4 @@
-"""What tenants will spend, what was unusual and what could be saved: what `tollkeeper forecast --json` and its
-neighbours print.
-"""
+"""Forecasts, anomalies and savings over HTTP, as `tollkeeper forecast`, `anomalies` and `savings` print with --json."""
 
 from datetime import date, timedelta
 from typing import Annotated, Any
@@ -17,7 +15,7 @@ from contracts.recording.moments import utc_now
 
 router = APIRouter(prefix="/v1/spending", tags=["spending"])
 
-Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2100, 1, 1))]  # the store's clock begins 1970, ends 2106
+Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2100, 1, 1))]  # the store's times range from 1970 to 2106
 
 
 @router.get("/forecast", summary="Forecast spending by day and for the month, with intervals")
@@ -29,7 +27,7 @@ def forecast(
     level: Annotated[float, Field(ge=0.5, le=0.99)] = 0.8,
 ) -> dict[str, Any]:
     """One entry per tenant; `reason` says why there is no forecast. Takes 0.1 s per tenant."""
-    from analytics.forecast.spend import forecast_spend  # here: what it loads takes seconds, and few ask for it
+    from analytics.forecast.spend import forecast_spend  # imported here: it takes seconds, and is rarely called
 
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)

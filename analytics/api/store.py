@@ -1,4 +1,4 @@
-"""Dependencies of handlers: clients of the store, one per thread at a time, and of the control database."""
+"""Dependencies of handlers: pooled store clients, and the control database."""
 
 import threading
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from backends.store.client import StoreClient
 
 
 class IdleStores:
-    """Clients of the store, each lent to one request at a time: never more than requests that ran at once.
+    """A pool of store clients, each used by one request at a time.
 
-    By thread they would add up: a server's threads come and go, and a client's connections stay.
+    Not one per thread: server threads come and go, and their clients' connections would accumulate.
     """
 
     def __init__(self, address: StoreAddress) -> None:
@@ -25,7 +25,7 @@ class IdleStores:
 
     @contextmanager
     def lent(self) -> Iterator[StoreClient]:
-        """Lend a client: the one that was given back last, a new one where all are lent."""
+        """Provide a client in a `with` block: the last one returned to the pool, or a new one if all are in use."""
         with self._lock:
             client = self._idle.pop() if self._idle else StoreClient(self._address)
         try:
@@ -35,7 +35,7 @@ class IdleStores:
                 self._idle.append(client)
 
     def close(self) -> None:
-        """Close the connections of clients that are not lent."""
+        """Close the connections of clients that are not in use."""
         with self._lock:
             for client in self._idle:
                 client.close()

@@ -1,1 +1,1 @@
-"""Attribution: causes of slow tokens, and who earned the savings of prompt caches."""
+"""Attribution: causes of slow tokens, and savings by prompt caches, batches and cached responses."""

@@ -22,7 +22,7 @@ Payer = tuple[str, str]  # tenant, model
 
 @dataclass(frozen=True, slots=True)
 class BatchSaving:
-    """What one tenant's batches of a model cost less than the same asked at once, at the same card."""
+    """Savings of one tenant's batches of a model against individual requests at the same price card."""
 
     tenant: str
     model: str
@@ -32,16 +32,16 @@ class BatchSaving:
 
     @property
     def saved_pico_usd(self) -> int:
-        """Return what was saved."""
+        """Return the saving in pico-USD."""
         return self.at_once_pico_usd - self.paid_pico_usd
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSaving:
-    """Answers of the gateway's cache, given again without asking a model.
+    """Savings of responses served from the gateway's cache.
 
-    `estimated_pico_usd` is what as many requests of the same tenant to the same model cost in the mean of the range,
-    less what was paid for the answers; `None` if there is no such request with a price.
+    `estimated_pico_usd`: the mean cost of as many requests of the same tenant to the same model, minus the cost of the
+    cached responses; `None` if no such request has a price.
     """
 
     tenant: str
@@ -53,7 +53,7 @@ class AnswerSaving:
 
 @dataclass(frozen=True, slots=True)
 class SavedReport:
-    """All savings of a range, each kind the largest first. Answers' savings are an estimate, the others exact."""
+    """All savings of a range, each kind largest first. Those of cached responses are estimates, the others exact."""
 
     caches: tuple[CacheSaving, ...]
     batches: tuple[BatchSaving, ...]
@@ -61,24 +61,24 @@ class SavedReport:
 
     @property
     def caches_pico_usd(self) -> int:
-        """Return what caches saved in all, less what writing to them cost."""
+        """Return the total saving by prompt caches, net of the cost of cache writes, in pico-USD."""
         return sum(one.net_pico_usd for one in self.caches)
 
     @property
     def batches_pico_usd(self) -> int:
-        """Return what batches saved in all."""
+        """Return the total saving by batches in pico-USD."""
         return sum(one.saved_pico_usd for one in self.batches)
 
     @property
     def answers_pico_usd(self) -> int:
-        """Return what is estimated for answers in all; those without an estimate are left out."""
+        """Return the total estimated saving by cached responses in pico-USD, without those that have no estimate."""
         return sum(one.estimated_pico_usd or 0 for one in self.answers)
 
 
 def saved_report(store: StoreClient, question: CostQuestion, cards: CardList) -> SavedReport:
-    """Read the requests of a question, whatever its levels. Raises InvalidRequest if they are no longer kept.
+    """Return the savings in a question's range; its levels are ignored. Raises InvalidRequest if requests have expired.
 
-    This reads requests, not sums: seconds for millions of them.
+    Reads single requests, not rollups: takes seconds for millions of them.
     """
     asked = CostQuestion(
         question.start,
@@ -98,9 +98,7 @@ def saved_report(store: StoreClient, question: CostQuestion, cards: CardList) ->
 
 
 def batch_savings(groups: Iterable[UsageGroup], book: PriceBook) -> tuple[BatchSaving, ...]:
-    """Return what batches saved by tenant and model, the largest first; groups that a card cannot price are left
-    out.
-    """
+    """Return the savings by batches by tenant and model, largest first, without groups that no card prices."""
     found: dict[Payer, list[int]] = {}
     for group in groups:
         card = card_for(group, book) if group.is_batch else None
@@ -118,7 +116,7 @@ def batch_savings(groups: Iterable[UsageGroup], book: PriceBook) -> tuple[BatchS
 
 
 def answer_savings(groups: Sequence[UsageGroup]) -> tuple[AnswerSaving, ...]:
-    """Return what kept answers saved by tenant and model, the largest estimate first."""
+    """Return the savings by cached responses by tenant and model, largest estimate first."""
     asked: dict[Payer, list[int]] = {}
     kept: dict[Payer, list[int]] = {}
     for group in groups:
@@ -134,12 +132,12 @@ def answer_savings(groups: Sequence[UsageGroup]) -> tuple[AnswerSaving, ...]:
 
 
 def _prefill_rates(store: StoreClient, question: CostQuestion, groups: Iterable[UsageGroup]) -> dict[str, float]:
-    """Return what a token that no cache held took of models of our own, in ns; none if that may not be seen."""
+    """Return the prefill time per uncached token in ns, by self-hosted model; {} if the viewer may not see it."""
     if not any(group.is_engine for group in groups):
         return {}
     try:
         hours = model_hours(store, Period(question.start, question.end), question.model)
-    except PermissionDenied:  # it is measured over all tenants, and the viewer sees one
+    except PermissionDenied:  # it is measured over all tenants, but the viewer may see only one
         return {}
     sums: dict[str, list[int]] = {}
     for hour in hours:

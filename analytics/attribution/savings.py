@@ -1,4 +1,4 @@
-"""Savings of prompt caches, who earned them by reading, and the cost of writing, at the prices valid then."""
+"""Savings by prompt caches by payer, and the cost of cache writes, at the price cards valid at the time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from contracts.pricing.prices import PriceBook
 
 @dataclass(frozen=True, slots=True)
 class CacheSaving:
-    """One payer's gain from caches on one model.
+    """One payer's savings by prompt caches on one model.
 
-    `saved_pico_usd` is what the tokens read would have cost as plain input, minus what they did; `write_pico_usd` what
-    writing them cost above plain input. `saved_gpu_ns` is the prefill an engine of ours did not do, by what its model
-    took per uncached token, `None` for a provider's model. `unpriced_tokens` were read without a known price.
+    `saved_pico_usd`: cost of the cached tokens as plain input, minus their actual cost. `write_pico_usd`: surcharge of
+    cache writes over plain input. `saved_gpu_ns`: saved prefill time of own engines, from the model's mean time per
+    uncached token; `None` for a provider's model. `unpriced_tokens`: cached tokens without a known price.
     """
 
     tenant: str
@@ -33,12 +33,12 @@ class CacheSaving:
 
     @property
     def net_pico_usd(self) -> int:
-        """Return what was gained in all; below 0 if more was written than ever read."""
+        """Return the saving minus the cost of writes, in pico-USD; below 0 if writes cost more than reads saved."""
         return self.saved_pico_usd - self.write_pico_usd
 
 
 def _uncached(leaves: tuple[Leaf, ...]) -> tuple[tuple[Leaf, Leaf], ...]:
-    """Return each kind of cached input with the kind that it would have been without a cache."""
+    """Return pairs of a kind of cached input and its uncached kind."""
     return tuple((leaf, leaf_of("input", KINDS[leaf].medium) or "input_text") for leaf in leaves)
 
 
@@ -49,7 +49,7 @@ _WRITES: Final = _uncached(CACHE_WRITE_LEAVES)
 def cache_savings(
     groups: Iterable[UsageGroup], book: PriceBook, prefill_ns_per_token: Mapping[str, float]
 ) -> list[CacheSaving]:
-    """Return each payer's saving by model, the largest first. `prefill_ns_per_token` is of models of our own."""
+    """Return the savings by payer and model, largest first. `prefill_ns_per_token`: of self-hosted models."""
     found: dict[tuple[str, str, str, str, str], list[int]] = {}
     for group in groups:
         if group.is_kept_answer:

@@ -1,4 +1,4 @@
-"""Why one token of one request came when it did: the time before it, taken apart by what the engine did meanwhile."""
+"""Splits the time before one token of a request by what the engine did in that time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,15 +11,16 @@ from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
 
-_REACH: Final = timedelta(seconds=60)  # a step that began before the token's time may reach into it
+_REACH: Final = timedelta(seconds=60)  # a step that started earlier may overlap the token's time
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenStep:
-    """A step near the token. `own_ns` and `prefill_ns` are parts of `busy_ns`: the request's, and others' prefills.
+    """An engine step near the token. `own_ns` and `prefill_ns`: the parts of `busy_ns` for the request and for others'
+    prefills.
 
-    `others` is how many other requests were in it, and `others_prefilling` how many of these had their prompts read.
+    `others`: number of other requests in the step; `others_prefilling`: how many of them were in prefill.
     """
 
     started_at_ns: int
@@ -37,12 +38,12 @@ class SeenStep:
 
 @dataclass(frozen=True, slots=True)
 class TokenTime:
-    """The nanoseconds before a token by their cause; they sum to `total_ns`.
+    """The nanoseconds before a token by cause; they sum to `total_ns`.
 
-    `own` computing for this request, `co_prefill` for other requests' prompts, `co_decode` for their tokens;
-    `preemption` steps without it after it had been scheduled and before it was computed again; `host` the engine
-    between steps with something to run; `queue` before its first step, at the gateway or in the engine; `outside`
-    what no step covers: the way to the client and back, the gateway, an engine that is not ours.
+    `own`: computing for this request; `co_prefill`, `co_decode`: for other requests' prompts and tokens;
+    `preemption`: steps without it after it was preempted, until it is computed again; `host`: between steps while work
+    is queued; `queue`: before its first step, at the gateway or in the engine; `outside`: time without a step (network,
+    gateway, another server).
     """
 
     own_ns: int = 0
@@ -55,14 +56,14 @@ class TokenTime:
 
     @property
     def total_ns(self) -> int:
-        """Return the whole time before the token."""
+        """Return the total time before the token in nanoseconds."""
         return sum(getattr(self, one.name) for one in fields(TokenTime))
 
 
 def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: int) -> list[SeenStep]:
     """Return the steps of a request's engines, from a minute before a time range until a minute after it.
 
-    Times are Unix nanoseconds. Return `None` if no engine reported a step with the request, or its steps have expired.
+    Times are Unix nanoseconds. Empty if no engine reported a step with the request, or the steps have expired.
     """
     around = {
         "request_id": request_id,
@@ -88,9 +89,9 @@ def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: in
 
 
 def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns: int = 0) -> TokenTime:
-    """Split the time from `begin_ns` to `end_ns` by the steps of the engine, in order of time.
+    """Split the time from `begin_ns` to `end_ns` (Unix ns) by the engine's steps, which are in order of time.
 
-    `waited_ns` of it were spent in the gateway's own queue.
+    `waited_ns` of it was spent in the gateway's queue.
     """
     sums = dict.fromkeys((one.name for one in fields(TokenTime)), 0)
     firsts = [step.started_at_ns for step in steps if step.has_it]
@@ -124,7 +125,7 @@ def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns:
 
 
 def _is_preempted(steps: Sequence[SeenStep], place: int) -> bool:
-    """Return whether the request's next step computes again what it had computed before."""
+    """Return whether the request was preempted: its next step computes again what was computed before."""
     after = next((step for step in steps[place + 1 :] if step.has_it), None)
     return after is not None and after.own_recompute > 0
 

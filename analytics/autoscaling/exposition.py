@@ -1,4 +1,4 @@
-"""The signals as a page in Prometheus' text format. What is not known has no sample: a 0 would scale down."""
+"""Renders the signals in Prometheus' text format. Unknown values have no sample, because 0 would scale down."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def signal_page(signals: Mapping[str, ModelSignals]) -> bytes:
-    """Render the signals of all models."""
+    """Return the page with the signals of all models."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Signals(list(signals.values())))
     return generate_latest(registry)
@@ -24,7 +24,7 @@ class _Signals(Collector):
         self._signals = signals
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families."""
+        """Yield the metric families."""
         yield self._family("replicas", "Replicas that reported.", lambda one: float(one.replicas))
         yield self._family("queue_requests", "Requests that wait in the engines' queues.", lambda one: one.waiting)
         yield self._family("running_requests", "Requests that have a seat in an engine.", lambda one: one.running)

@@ -1,7 +1,7 @@
-"""The signals themselves, from what engines have just told the store; a model that told nothing has none.
+"""Computes autoscaling signals from the engines' latest records; a model without recent records has none.
 
-A newcomer's predicted time to first token is that of the least loaded replica: the prompts that wait there and its
-own, computed one after another, after half of the step in flight. The step model is fitted to the last hour's steps.
+The predicted time to first token of a new request is that of the least loaded replica: half of the current step, then
+the queued prompts and its own, one after another. The step model is fitted to the last hour's steps.
 """
 
 import threading
@@ -19,8 +19,8 @@ from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from backends.store.client import Row, StoreClient
 
-FRESH_SECONDS: Final = 30  # what is older says nothing of now
-# But of an engine that idles: the last stretch that it wrote began two intervals ago, and takes a while to arrive.
+FRESH_SECONDS: Final = 30  # older records are ignored
+# For idle engines: they write a record per interval, whose start is two intervals ago when it arrives.
 IDLE_FRESH_SECONDS: Final = 2 * LONGEST_IDLE_NS // 10**9 + 15
 _PROMPT_SECONDS: Final = 900
 _FIT_SECONDS: Final = 3_600
@@ -31,9 +31,9 @@ _NEWS_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ModelSignals:
-    """One model's replicas together. `kv_share` is the fullest cache's; `None`: not known.
+    """Signals over one model's replicas. `kv_share`: of the fullest KV cache; `None` if unknown.
 
-    `waiting` and `running` are requests in all replicas, `busy_share` the mean share of the last half minute.
+    `waiting`, `running`: requests in all replicas; `busy_share`: mean share of busy time in the last half minute.
     """
 
     model: str
@@ -46,7 +46,7 @@ class ModelSignals:
 
 
 class SignalReader:
-    """Reads signals, at most once a second from the store. Threads take turns."""
+    """Reads signals from the store, at most once a second. Thread-safe."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class SignalReader:
         self._now_s = now_s
         self._monotonic_s = monotonic_s
         self._models: dict[str, tuple[float, StepModel | None]] = {}
-        self._turn = threading.Lock()  # a store's client serves one thread at a time
+        self._turn = threading.Lock()  # a store client is not thread-safe
         self._read_at: float | None = None
         self._signals: dict[str, ModelSignals] = {}
 
     def read(self) -> dict[str, ModelSignals]:
-        """Return every model's signals that has any. Raises StoreUnavailable."""
+        """Return the signals by model. Raises StoreUnavailable."""
         with self._turn:
             return self._read()
 
@@ -92,7 +92,7 @@ class SignalReader:
         return self._signals
 
     def _steps(self, model: str, end: int) -> StepModel | None:
-        """Return a model's fitted steps, fitted again every five minutes; `None` if too few were measured."""
+        """Return a model's fitted step model, cached for five minutes; `None` if too few steps were measured."""
         known = self._models.get(model)
         at = self._monotonic_s()
         if known is not None and at - known[0] < _REFIT_SECONDS:
@@ -106,7 +106,7 @@ class SignalReader:
 
 
 def signals_of(model: str, rows: list[Row], steps: StepModel | None, uncached: float | None) -> ModelSignals:
-    """Put a model's replicas together. `rows` are of `replica_signals.sql`, at least one."""
+    """Combine the signals of a model's replicas. `rows`: of `replica_signals.sql`, at least one."""
     shares = [
         number_of(row["blocks_used"]) / number_of(row["blocks_total"]) for row in rows if number_of(row["blocks_total"])
     ]
@@ -132,9 +132,9 @@ def signals_of(model: str, rows: list[Row], steps: StepModel | None, uncached: f
 
 
 def predicted_ttft_seconds(steps: StepModel, uncached: float, waiting: int, running: int) -> float:
-    """Predict a newcomer's time to first token at a replica, in seconds, from prompts of the usual length.
+    """Predict the time to first token of a new request at a replica in seconds, with prompts of mean length.
 
-    Prompts ahead and its own are computed one after another; before that ends the step in flight, half on average.
+    First the current step ends (half of it on average), then queued prompts and its own are computed in turn.
     """
     tokens = max(round(uncached), 1)
     step_ns = steps.decode_ns(running, running * tokens) / 2 if running else 0.0

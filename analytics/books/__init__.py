@@ -1,1 +1,1 @@
-"""The books: recorded cost and the entries that correct it, months that are closed, and invoices that were issued."""
+"""Accounting: corrections of recorded cost as ledger entries, closed months, and issued documents ("the books")."""

@@ -1,4 +1,4 @@
-"""The books as a page shows them: months, issued documents and corrections, of all tenants or of one."""
+"""Data of the books page: months, issued documents and corrections, of all tenants or of one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from contracts.control import BookAdjustment, BookDocument, BookEntry, BookPerio
 from contracts.pricing.book_entries import Entry
 from contracts.pricing.money import usd
 
-_MOST: Final = 500  # documents and adjustments each, the newest
-# Without the pages, which are large.
+_MOST: Final = 500  # maximum number of documents, and of adjustments; newest first
+# Without the rendered pages, which are large.
 _OF_DOCUMENT: Final = (
     *(BookDocument.number, BookDocument.kind, BookDocument.tenant_id, BookDocument.month, BookDocument.version),
     *(BookDocument.corrects, BookDocument.issued_at, BookDocument.due_at, BookDocument.currency),
@@ -26,7 +26,7 @@ _OF_DOCUMENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class IssuedDocument:
-    """A document of the register without its pages; amounts in `currency` but for `net_usd`."""
+    """An issued document without its rendered pages; amounts are in `currency`, except `net_usd`."""
 
     number: str
     kind: str
@@ -46,8 +46,8 @@ class IssuedDocument:
 
 @dataclass(frozen=True, slots=True)
 class BookBoard:
-    """Months that were touched, documents and adjustments, the newest first; `amounts` are of one tenant's entries
-    where one is asked for."""
+    """Months in review or closed, documents and adjustments, newest first. `amounts`: sums of one tenant's entries, if
+    the query is for one tenant."""
 
     periods: tuple[BookPeriod, ...]
     documents: tuple[IssuedDocument, ...]
@@ -58,7 +58,7 @@ class BookBoard:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPages:
-    """A document's pages as they were issued, and whether they still are."""
+    """A document's pages as issued, and whether they are unchanged since."""
 
     html: str
     pdf: bytes
@@ -68,7 +68,7 @@ class DocumentPages:
 
 
 def book_board(session: Session, tenant: str | None = None) -> BookBoard:
-    """Read the books of all tenants, or of one."""
+    """Return months, documents and adjustments of all tenants, or of one."""
     documents = (
         select(*_OF_DOCUMENT).order_by(BookDocument.issued_at.desc(), BookDocument.number.desc()).limit(_MOST + 1)
     )
@@ -82,7 +82,7 @@ def book_board(session: Session, tenant: str | None = None) -> BookBoard:
     issued = [IssuedDocument(*row) for row in rows]
     amounts = {row.id: row.amount_usd for row in found if tenant in (None, row.tenant_id)}
     for row in found:
-        if row.id not in amounts:  # it is of several tenants
+        if row.id not in amounts:  # an adjustment may cover several tenants
             own = entries_of(session, row.id, tenant=tenant or "")
             amounts[row.id] = usd(sum(entry.effect.amount_pico_usd for entry in own))
     return BookBoard(
@@ -95,12 +95,12 @@ def book_board(session: Session, tenant: str | None = None) -> BookBoard:
 
 
 def document_pages(session: Session, number: str, tenant: str | None = None) -> DocumentPages:
-    """Read a document's pages; of one tenant where one is asked for. Raise NotFound."""
+    """Return a document's pages. Raises NotFound if it does not exist, or is not of `tenant` if given."""
     row = get_document(session, number, tenant=tenant or "")
     return DocumentPages(row.html, pdf_of(row), row.digest, is_as_issued(row), row.reason)
 
 
 def adjustment_entries(session: Session, adjustment_id: str, tenant: str | None = None) -> tuple[Entry, ...]:
-    """Read an adjustment's entries; of one tenant where one is asked for. Raise NotFound."""
+    """Return an adjustment's entries, only of `tenant` if given. Raises NotFound."""
     get_adjustment(session, adjustment_id)
     return tuple(entries_of(session, adjustment_id, tenant=tenant or ""))

@@ -1,4 +1,4 @@
-"""Corrections of recorded cost: previewed, then booked in the control database and copied into the store."""
+"""Corrections of recorded cost: computed as a preview, booked in the control database and copied into the store."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ from contracts.pricing.prices import AnyCard
 
 @dataclass(frozen=True, slots=True)
 class RerateWish:
-    """What is to be rerated, why, and whether it is only proposed. `card` is a card's version; empty: the cards that
-    hold. `digest` is a preview's: what is booked must be what was shown."""
+    """A request to rerate: which requests, why, and whether only to propose it. `card`: a card's version; "" means the
+    cards valid at the time. `digest`: of a preview, which must match what is booked."""
 
     question: RerateQuestion
     card: str = ""
@@ -44,7 +44,7 @@ class RerateWish:
 
 @dataclass(frozen=True, slots=True)
 class PreviewLine:
-    """What a correction comes to for one tenant, model and recorded price in one month. Money in pico-USD."""
+    """The sum of a correction for one tenant, model and recorded price in one month. Money in pico-USD."""
 
     tenant: str
     model: str
@@ -52,20 +52,20 @@ class PreviewLine:
     period: str
     requests: int
     recorded_pico_usd: int
-    booked_pico_usd: int  # by earlier corrections
+    booked_pico_usd: int  # sum of earlier corrections
     effect: Effect
 
     @property
     def net_pico_usd(self) -> int:
-        """Return what the requests cost after the correction."""
+        """Return the requests' cost after the correction, in pico-USD."""
         return self.recorded_pico_usd + self.booked_pico_usd + self.effect.amount_pico_usd
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A correction as it would be booked: its entries, and the same summed for reading.
+    """A correction before it is booked: its entries, and their sums for display.
 
-    `outside_validity` counts requests of hours in which the card does not hold by its dates.
+    `outside_validity`: number of requests in hours outside of the card's validity.
     """
 
     entries: tuple[Entry, ...]
@@ -75,17 +75,17 @@ class Preview:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the entries."""
+        """Return the SHA-256 of the entries, as hexadecimal text."""
         return entries_digest(self.entries)
 
     @property
     def amount_pico_usd(self) -> int:
-        """Return the sum of all entries."""
+        """Return the sum of all entries in pico-USD."""
         return sum(entry.effect.amount_pico_usd for entry in self.entries)
 
 
 def preview_rerate(store: StoreClient, database: ControlDatabase, wish: RerateWish) -> Preview:
-    """Compute a correction without booking it. Raise NotFound on the card, Conflict if a month of it is closed,
+    """Compute a correction without booking it. Raises NotFound for an unknown card, Conflict if a month is closed,
     InvalidRequest, StoreUnavailable."""
     with database.session() as session, without_collections():
         question, calendars, rerated = _rerated(store, session, wish)
@@ -95,10 +95,10 @@ def preview_rerate(store: StoreClient, database: ControlDatabase, wish: RerateWi
 def book_rerate(
     store: StoreClient, database: ControlDatabase, author: Author, wish: RerateWish
 ) -> tuple[BookAdjustment | None, Preview]:
-    """Book a correction and copy it into the store; `None` if there is nothing to correct.
+    """Book a correction and copy it into the store; the adjustment is `None` if there is nothing to correct.
 
-    What is missing is computed again under the write lock, so the same correction booked twice, also at once, is one.
-    Raise as `preview_rerate` does, and Conflict if it is no longer what was previewed.
+    The missing amount is computed again under the write lock, so the same correction is never booked twice, even
+    concurrently. Raises as `preview_rerate` does, and Conflict if it differs from the preview.
     """
     with database.session() as session, without_collections():
         question, calendars, rerated = _rerated(store, session, wish)
@@ -134,7 +134,7 @@ def book_rerate(
 def book_reversal(
     store: StoreClient, database: ControlDatabase, author: Author, adjustment_id: str, reason: str
 ) -> BookAdjustment:
-    """Undo a booked adjustment and copy the counter-entries into the store. Raise as `reverse_adjustment` does."""
+    """Undo a booked adjustment and copy the counter-entries into the store. Raises as `reverse_adjustment` does."""
     with database.session() as session:
         state: AdjustmentState = "proposed" if needs_two_people(session) else "booked"
         row = reverse_adjustment(session, author, adjustment_id, reason, state=state)
@@ -147,9 +147,9 @@ def book_reversal(
 def publish(
     store: StoreClient, database: ControlDatabase, author: Author, row: BookAdjustment, entries: Sequence[Entry]
 ) -> None:
-    """Copy a booked adjustment into the store and tell the budgets of its tenants.
+    """Copy a booked adjustment into the store and update the budgets of its tenants.
 
-    Raise StoreUnavailable: it is booked all the same, and the analytics process does the rest.
+    Raises StoreUnavailable; the adjustment is booked anyway, and the analytics process will copy it.
     """
     copy_adjustment(store, row, entries)
     tenants = frozenset(entry.group.tenant for entry in entries)
@@ -157,7 +157,7 @@ def publish(
 
 
 def adjustment_detail(row: BookAdjustment) -> dict[str, object]:
-    """Return what the audit says of an adjustment."""
+    """Return the details of an adjustment for its audit entry."""
     return {
         "adjustment": row.id,
         "state": row.state,
@@ -190,7 +190,7 @@ def _card(version: str, cards: Sequence[AnyCard]) -> AnyCard:
 def _preview(
     session: Session, question: RerateQuestion, calendars: Calendars, rerated: Mapping[EntryGroup, Rerated]
 ) -> Preview:
-    # Of any calendar: a day more at either end.
+    # One day more at either end, for all time zones.
     around = [datetime.combine(day, time.min, UTC) for day in (question.first, question.after)]
     booked = booked_effects(session, around[0] - timedelta(1), around[1] + timedelta(1), tenant=question.tenant)
     entries = entries_to_book(rerated, booked, calendars)

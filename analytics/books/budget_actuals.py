@@ -1,7 +1,7 @@
-"""Budgets from actuals: what a budget has spent is what the ledger says since its period began.
+"""Adjusts budgets to the ledger: a budget's spending is the recorded cost since the start of its period.
 
-Gateways count from when a budget is made. What was used before, and what corrections add or give back, is added here as
-a recount (`backends/control/budget_recounts.py`), which gateways follow within seconds.
+Gateways count from a budget's creation on. Earlier usage and later corrections are added here as a recount
+(`backends/control/budget_recounts.py`), which gateways apply within seconds.
 """
 
 import logging
@@ -23,24 +23,24 @@ from contracts.recording.moments import utc_moment
 
 _log = logging.getLogger(__name__)
 _AUTHOR: Final = "books"
-_MOST_SUBJECTS: Final = 10_000  # that one recount may name
+_MOST_SUBJECTS: Final = 10_000  # maximum number of subjects in one recount
 
 
 class BudgetActuals:
-    """Adds to budgets in USD what gateways could not count. A chore of the analytics process.
+    """Adds to budgets in USD the spending that gateways could not count. A chore of the analytics process.
 
-    A budget is read again if it has not been in its period, or if the corrections of its tenant have changed. Budgets
-    without a beginning (period `total`, no `starts_at`) count from when they were made.
+    A budget is read again at the start of its period, and if its tenant's corrections have changed. Budgets without a
+    start (period `total`, no `starts_at`) count from their creation.
     """
 
     def __init__(self, database: ControlDatabase, store: StoreClient, now: Callable[[], datetime]) -> None:
         self._database = database
         self._store = store
         self._now = now
-        self._seen: dict[tuple[str, int], tuple[int, int]] = {}  # by budget and period: corrections at the last look
+        self._seen: dict[tuple[str, int], tuple[int, int]] = {}  # corrections at the last read, by budget and period
 
     def write_due(self, tenants: frozenset[str] | None = None) -> int:
-        """Recount the budgets that need it, of all tenants or of these; return how many changed. Raise
+        """Recount the budgets that need it, of all tenants or of `tenants`; return how many changed. Raises
         StoreUnavailable, ControlUnavailable."""
         now = self._now()
         with self._database.session() as session:
@@ -64,7 +64,7 @@ class BudgetActuals:
             try:
                 changed += self._recount(budget, start_ns, now)
                 self._seen[name] = mine
-            except InvalidRequest as error:  # gateways have reported less than the store holds; tried again
+            except InvalidRequest as error:  # gateways have reported less than the store contains; retried
                 _log.info("budget_not_recounted", extra={"budget": spec.id, "reason": error.message})
         return changed
 
@@ -76,7 +76,7 @@ class BudgetActuals:
             wanted = {spec.scope.subject: wanted.get(spec.scope.subject, 0)}
         known = {subject: each.recounted for subject, each in budget.spent.items()}
         adjustments = {subject: amount for subject, amount in wanted.items() if known.get(subject) != amount}
-        # What was corrected and is no longer: its correction was reversed.
+        # Subjects whose correction was reversed.
         adjustments |= {name: 0 for name, amount in known.items() if amount and name not in wanted}
         if not adjustments:
             return 0

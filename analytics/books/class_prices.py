@@ -1,4 +1,4 @@
-"""The prices of recorded requests by class: the rates of each kind of token, as columns that the store joins."""
+"""Prices by class of requests: the rate of each kind of token, as columns that the store joins with requests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ from analytics.rows import number_of, text_of
 from backends.store.client import Row, StoreClient
 from contracts.pricing.prices import AnyCard, PriceBook
 
-# Of one query: the columns travel in its address, which the store limits to a megabyte.
+# Limit per query: the columns are parameters in its URL, which the store limits to a megabyte.
 CLASSES_AT_ONCE: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class PriceClass:
-    """Requests that any card prices alike. `tenant`, `provider` and `region` are empty if no card is made for them.
+    """A class of requests that have the same prices on all cards. `tenant`, `provider` and `region` are "" if no card
+    is specific to them.
 
-    `input_tokens` is a number in the same tier as theirs, `at` a moment at which the same cards hold.
+    `input_tokens`: a value in the same price tier as theirs; `at`: a time at which the same cards are valid.
     """
 
     tenant: str
@@ -37,7 +38,7 @@ class PriceClass:
 
 
 def price_parameters(question: CostQuestion, cards: Sequence[AnyCard]) -> dict[str, object]:
-    """Return the parameters by which queries tell classes apart. Raise InvalidRequest if the cards have too many."""
+    """Return the parameters that define the classes in queries. Raises InvalidRequest if the cards need too many."""
     return {
         "own_tenants": sorted({card.tenant for card in cards if card.tenant}),
         "own_providers": sorted({card.provider for card in cards if card.provider}),
@@ -56,10 +57,10 @@ def class_columns(
     candidate: AnyCard | None,
     book: PriceBook,
 ) -> Iterator[dict[str, object]]:
-    """Yield the classes of a question's requests that have a price, as columns for `rerated_usage.sql`, in pieces.
+    """Yield the priced classes of a question's requests, as chunks of columns for `rerated_usage.sql`.
 
-    `candidate` prices all that it is made for; without one, the card of `book` that holds. `parameters` are those of
-    `price_parameters`, with the range. Raise StoreUnavailable.
+    `candidate` prices all requests that it applies to; without one, the valid card of `book` does. `parameters`: those
+    of `price_parameters`, and the range. Raises StoreUnavailable.
     """
     priced: list[tuple[PriceClass, list[int], int]] = []
     for row in store.query(query("price_classes"), parameters):

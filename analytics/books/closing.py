@@ -1,7 +1,7 @@
-"""Closing a month: its usage and corrections are frozen in an invoice, and what comes later is billed by the next one.
+"""Closes months: an invoice bills a month's usage and corrections; later records are billed by the next invoice.
 
-For each month, the sum of what issued documents bill of it is what the ledger says, or becomes so with the next
-invoice: an invoice bills the ledger less what documents have billed of it before, and names what is of other months.
+For each month, the issued documents sum to the ledger, at the latest with the next invoice: an invoice bills the ledger
+minus what earlier documents have billed, with separate lines for usage of other months.
 """
 
 from collections import defaultdict
@@ -56,15 +56,14 @@ from contracts.pricing.rates import RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 _LEVELS = ("tenant", "team", "project")
-# For so long a closed month is asked for what arrived late: hours, by which any calendar's months are told, are kept
-# for 90 days.
+# How long closed months are checked for late usage: hourly rollups, needed for months in any time zone, last 90 days.
 LATE_FOR = timedelta(days=85)
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedMonth:
-    """What closing did for one tenant. `document` is `None` if there was nothing to bill, or if the month stays open
-    for the reason in `refused`."""
+    """The result of closing one tenant's month. `document` is `None` if there was nothing to bill, or if the month
+    stays open for the reason in `refused`."""
 
     tenant: str
     month: str
@@ -77,9 +76,9 @@ def close_month(
 ) -> list[ClosedMonth]:
     """Close a month of one tenant, or of all that have not closed it yet, and issue the invoices.
 
-    Each tenant's month is closed in a transaction of its own. Of one tenant, raise InvalidRequest if the month is not
-    over, Conflict if it is closed already, needs another person's review, its currency has no rate, or usage is still
-    arriving, NotFound on the tenant. Of all, whatever keeps one open keeps no other.
+    Each tenant's month is closed in its own transaction. For one tenant, raises InvalidRequest if the month is not
+    over; Conflict if it is closed already, needs another person's review, its currency has no rate, or usage is still
+    arriving; NotFound for an unknown tenant. For all tenants, errors are returned in `refused` instead.
     """
     with database.session() as session:
         copy_missing(session, store)
@@ -127,9 +126,9 @@ def close_month(
 
 
 def strangers_usage(store: StoreClient, database: ControlDatabase, month: str, at: datetime) -> dict[str, int]:
-    """Return what the usage of a month comes to, in pico-USD, of names that are no tenants here: no invoice bills it.
+    """Return a month's usage, in pico-USD, of names that are not tenants here, so that no invoice bills it.
 
-    Such names come from gateways whose tenants are in a file. Raise InvalidRequest if it is no month.
+    Such names come from gateways whose tenants are in a file. Raises InvalidRequest for an invalid month.
     """
     with database.session() as session:
         known = {PLATFORM_TENANT, *(row.id for row in _all_tenants(session))}
@@ -138,7 +137,7 @@ def strangers_usage(store: StoreClient, database: ControlDatabase, month: str, a
 
 
 def refuse_if_closed(session: Session, tenant: str, month: str) -> None:
-    """Raise Conflict if a month is closed already."""
+    """Raise Conflict if a tenant's month is closed already."""
     row = period_of(session, tenant, month)
     if row is not None and row.state == "closed":
         raise Conflict(
@@ -179,7 +178,7 @@ def _close(
     billed = _billed(list_documents(session, tenant=tenant))
     credited = sum(one.amount_pico_usd or 0 for one in charges if one.meter == "credit")
     net = sum(one.amount_pico_usd or 0 for one in charges) - credited
-    # Of this month's own usage, a later invoice may have billed a part while it was closed before.
+    # A later invoice may have billed a part of this month's usage, after it was closed the first time.
     before = billed.get(month, 0) - credited
     late = [(f"usage of {month} that other invoices have billed", -before)] if before else []
     by_month = {month: net - before}
@@ -213,7 +212,7 @@ def _close(
 
 
 def _check_complete(session: Session, tenant: str, month: str, charges: Iterable[Charge], ledger: int) -> None:
-    """Raise Conflict if what was read of the store is not one state: usage arrived, or a correction was booked."""
+    """Raise Conflict if the reads of the store are inconsistent, because usage arrived or a correction was booked."""
     owed = list(charges)
     booked = booked_amount(session, tenant, month)
     copied = sum(one.amount_pico_usd or 0 for one in owed if one.is_booked)
@@ -234,14 +233,14 @@ def _ledger(store: StoreClient, month: str, zone: ZoneInfo, tenant: str, at: dat
 def _months_to_look_at(
     closed: Iterable[tuple[str, str]], tenants: Iterable[str], month: str, zone: ZoneInfo, at: datetime
 ) -> set[str]:
-    """Return the closed months of tenants before one that late usage is looked for in."""
+    """Return the earlier closed months to check for late usage, as (tenant, month)."""
     wanted = set(tenants)
     earlier = {other for tenant, other in closed if tenant in wanted and other < month}
     return {other for other in earlier if at - month_period(other, zone).start <= LATE_FOR}
 
 
 def _billed(documents: Iterable[BookDocument]) -> dict[str, int]:
-    """Return what documents bill of each month's usage, in pico-USD."""
+    """Return the billed usage by month, in pico-USD."""
     found: dict[str, int] = {}
     for document in documents:
         for month, amount in document.net_by_month.items():
@@ -250,7 +249,7 @@ def _billed(documents: Iterable[BookDocument]) -> dict[str, int]:
 
 
 def review_month(database: ControlDatabase, author: Author, month: str, tenant: str, reason: str = "") -> BookPeriod:
-    """Put a month into review: one person has looked at it. Raise NotFound on the tenant, Conflict if it is closed."""
+    """Put a tenant's month into review. Raises NotFound for an unknown tenant, Conflict if the month is closed."""
     with database.session() as session:
         begin_change(session, author, "book.review", f"{tenant}/{month}")
         month_period(month, Calendars.load(session).zone(get_tenant(session, tenant).id))
@@ -261,10 +260,10 @@ def review_month(database: ControlDatabase, author: Author, month: str, tenant: 
 def reopen_month(
     database: ControlDatabase, author: Author, month: str, tenant: str, reason: str
 ) -> tuple[BookPeriod, BookDocument | None]:
-    """Open a closed month again and cancel its invoice; if two people are needed, the second call by another does so.
+    """Reopen a closed month and cancel its invoice; if two people are required, a second person's call confirms it.
 
-    Raise NotFound on the tenant, InvalidRequest without a reason, Conflict if the month is not closed or the same
-    person asks twice.
+    Raises NotFound for an unknown tenant, InvalidRequest without a reason, Conflict if the month is not closed or the
+    same person calls twice.
     """
     with database.session() as session:
         entry = begin_change(session, author, "book.reopen", f"{tenant}/{month}", {"reason": reason})
@@ -294,10 +293,10 @@ def reopen_month(
 def credit_invoice(
     store: StoreClient, database: ControlDatabase, author: Author, number: str, amount: Decimal, reason: str
 ) -> tuple[BookAdjustment, BookDocument | None]:
-    """Credit an amount in USD on an issued invoice: an entry in the open month, and a credit note.
+    """Credit an amount in USD on an issued invoice: book an entry in the open month and issue a credit note.
 
-    If two people are needed it is a proposal, and the credit note is issued as another approves it. Raise NotFound,
-    InvalidRequest on an amount that is not above 0, and Conflict if less is left of the invoice.
+    If two people are required, only a proposal is booked; the credit note is issued on approval. Raises NotFound,
+    InvalidRequest for an amount of 0 or less, Conflict if it exceeds the rest of the invoice.
     """
     pico = _credit_amount(amount)
     with database.session() as session:
@@ -306,7 +305,7 @@ def credit_invoice(
         tenant, zone = issued.tenant_id, Calendars.load(session).zone(issued.tenant_id)
         month = current_month(zone, author.at)
         refuse_closed(session, [(tenant, month)])
-        # At the month's beginning at the earliest: the hour may have begun in the month before.
+        # Not before the month's start: the current hour may have started in the previous month.
         used_at = max(author.at.replace(minute=0, second=0, microsecond=0), month_period(month, zone).start)
         group = EntryGroup(tenant, "", "", "", "", "", "", used_at)
         new = NewAdjustment("credit", used_at, author.at, reason, tenant, invoice=number)
@@ -323,7 +322,7 @@ def credit_invoice(
 def book_decision(
     store: StoreClient, database: ControlDatabase, author: Author, adjustment_id: str, *, is_approved: bool
 ) -> tuple[BookAdjustment, BookDocument | None]:
-    """Book a proposal and copy it into the store, or reject it; a credit's note is issued with it. Raise as
+    """Book a proposal and copy it into the store, or reject it; for a credit, issue the credit note. Raises as
     `decide_adjustment` does."""
     with database.session() as session:
         row = decide_adjustment(session, author, adjustment_id, is_approved=is_approved)

@@ -1,4 +1,4 @@
-"""Invoices, credit notes and cancellations as they are issued: parties, dates, taxes, and the pages that are kept."""
+"""Issues invoices, credit notes and cancellations: parties, dates, taxes, and the stored pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ TITLES: Final[Mapping[DocumentKind, str]] = {
     "credit_note": "Credit note",
     "cancellation": "Cancellation",
 }
-_OUR_NAME: Final = "Tollkeeper"  # of an issuer that has set no legal name
+_OUR_NAME: Final = "Tollkeeper"  # name of an issuer without a legal name
 
 Taxes = tuple[tuple[str, Decimal, Decimal], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedPages:
-    """A document's pages, rendered for its number."""
+    """A document's rendered pages (HTML and PDF), with its number."""
 
     html: str
     pdf: bytes
@@ -54,7 +54,7 @@ def issue_invoice(
     version: int,
     net_by_month: Mapping[str, int],
 ) -> BookDocument:
-    """Issue an invoice in a change that is open. `net_by_month` is what it bills by the month of the usage."""
+    """Issue an invoice in the current transaction. `net_by_month`: its amounts by month of usage, in pico-USD."""
     profile = profile_of(session, invoice.tenant)
     percents = [(name, Decimal(percent)) for name, percent in profile_of(session, ISSUER).taxes.items()]
     own = [(name, Decimal(percent)) for name, percent in profile.taxes.items()]
@@ -76,7 +76,7 @@ def issue_invoice(
 def issue_cancellation(
     session: Session, author: Author, issued: BookDocument, zone: ZoneInfo, reason: str
 ) -> BookDocument:
-    """Withdraw an invoice as a whole, in a change that is open: every amount is the invoice's, below 0."""
+    """Issue the cancellation of an invoice in the current transaction: the same amounts, negated."""
     taxes = tuple((name, Decimal(percent), -Decimal(amount)) for name, percent, amount in issued.taxes)
     return _issue(
         session,
@@ -94,8 +94,8 @@ def issue_cancellation(
 def issue_credit_note(
     session: Session, author: Author, row: BookAdjustment, month: str, zone: ZoneInfo
 ) -> BookDocument:
-    """Issue the credit note of a credit that is being booked, in a change that is open: in the invoice's currency at
-    its rate, with its taxes."""
+    """Issue the credit note of a credit in the current transaction: in the invoice's currency, at its rate and with its
+    taxes."""
     issued = creditable(session, row.invoice, -row.amount_usd, but=row.id)
     amount = pico_usd(row.amount_usd)
     part = (row.amount_usd * issued.usd_rate).quantize(MICRO, ROUND_HALF_EVEN)
@@ -115,8 +115,8 @@ def issue_credit_note(
 
 
 def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str = "") -> BookDocument:
-    """Return the invoice that an amount may be credited on. Raise NotFound, and Conflict if it is not an invoice, was
-    cancelled, or has less left; `but` is a credit that is not counted among those before."""
+    """Return the invoice on which an amount may be credited. Raises NotFound, and Conflict if it is not an invoice, was
+    cancelled, or has too little left; `but`: id of a credit to exclude from earlier credits."""
     issued = get_document(session, number)
     if issued.kind != "invoice":
         raise Conflict(f"{number} is a {issued.kind.replace('_', ' ')}, not an invoice", param="invoice")
@@ -124,7 +124,7 @@ def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str =
     by = session.scalars(cancelled).first()
     if by is not None:
         raise Conflict(f"invoice {number} is cancelled by {by}; nothing is left to credit", param="invoice")
-    # Credits on an earlier version count: its cancellation gave all of it back, and they are given still.
+    # Credits on an earlier version count: its cancellation returned the full amount, and they remain valid.
     versions = select(BookDocument.number).where(
         BookDocument.tenant_id == issued.tenant_id, BookDocument.month == issued.month, BookDocument.kind == "invoice"
     )
@@ -143,7 +143,7 @@ def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str =
 
 
 def party_of(session: Session, tenant: str) -> Party:
-    """Return a tenant, or the issuer, as documents name it."""
+    """Return the party (a tenant, or the issuer) for documents."""
     profile = profile_of(session, tenant)
     name = profile.legal_name or (get_tenant(session, tenant).name if tenant else _OUR_NAME)
     return Party(name, _lines(profile), profile.tax_id)
@@ -160,7 +160,7 @@ def _taxes(payable: Decimal, percents: Sequence[tuple[str, Decimal]]) -> Taxes:
 
 
 def _note(issued: BookDocument, zone: ZoneInfo, name: str, part: Decimal, net_pico_usd: int) -> Invoice:
-    """Return a document of one amount, without lines."""
+    """Return the contents of a document with one amount and no lines."""
     return Invoice(
         number="",
         tenant=issued.tenant_id,
@@ -182,7 +182,7 @@ def _note(issued: BookDocument, zone: ZoneInfo, name: str, part: Decimal, net_pi
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What a document is about: a month's invoice of a version, and for notes which invoice they correct, and why."""
+    """A document's subject: month and version; for notes, also the corrected invoice and the reason."""
 
     month: str
     version: int = 1
@@ -245,7 +245,7 @@ def _issue(
 
 
 def _pages(invoice: Invoice, zone: ZoneInfo, issue: Issue) -> IssuedPages:
-    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # here, as only what is issued waits for it
+    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # imported here: only needed to issue
 
     return IssuedPages(
         invoice_html(invoice, issue.seller.name, zone, issue), invoice_pdf(invoice, issue.seller.name, zone, issue)

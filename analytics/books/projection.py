@@ -1,8 +1,8 @@
 """Copies booked entries into the store, where reports, charts and exports add them to recorded cost.
 
-The control database has the entries; the copy can be made again at any time. It is made as soon as an adjustment is
-booked, and the analytics process compares both sides and copies what is missing, such as after a crash between the two
-or after the store was restored from an older backup.
+The control database has the entries; the copy can be recreated at any time. Entries are copied when an adjustment is
+booked; the analytics process also compares both sides and copies missing ones, for example after a crash or after the
+store was restored from an older backup.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ _ROWS_AT_ONCE: Final = 50_000
 
 
 class BookCopies:
-    """Keeps the store's copy of booked entries complete. A chore of the analytics process."""
+    """Completes the store's copy of booked entries. A chore of the analytics process."""
 
     def __init__(self, database: ControlDatabase, store: StoreClient) -> None:
         self._database = database
         self._store = store
 
     def write_due(self) -> int:
-        """Copy adjustments that the store lacks; return how many. Raise StoreUnavailable, ControlUnavailable."""
+        """Copy adjustments that the store lacks; return how many. Raises StoreUnavailable, ControlUnavailable."""
         with self._database.session() as session:
             return copy_missing(session, self._store)
 
@@ -55,7 +55,7 @@ def copy_missing(session: Session, store: StoreClient) -> int:
         if copied.get(name) != (row.entry_count, row.amount_usd):
             entries = entries_of(session, name)
             if copied.get(name) == (len(entries), usd(sum(entry.effect.amount_pico_usd for entry in entries))):
-                continue  # entries of a tenant that was erased are gone on both sides
+                continue  # entries of erased tenants are deleted on both sides
             copy_adjustment(store, row, entries)
             done += 1
     strange = sorted(copied.keys() - booked.keys())
@@ -69,16 +69,16 @@ def copy_missing(session: Session, store: StoreClient) -> int:
 
 
 def copy_adjustment(store: StoreClient, row: BookAdjustment, entries: Sequence[Entry]) -> None:
-    """Copy one booked adjustment. Safe to repeat: a row that is there is replaced by itself."""
+    """Copy one booked adjustment. Idempotent: existing rows are replaced by equal ones."""
     for start in range(0, len(entries), _ROWS_AT_ONCE):
         part = entries[start : start + _ROWS_AT_ONCE]
-        # No deduplication across a deletion: the rows replace themselves anyway.
+        # Not deduplicated across a deletion; rows replace equal rows anyway.
         token = f"book entries {row.id} {start} {len(part)} {row.digest[:16]}"
         store.insert_arrow(_TABLE, _table(row, part, start + 1), deduplication_token=token)
 
 
 def _table(row: BookAdjustment, entries: Sequence[Entry], first: int) -> "pyarrow.Table":
-    import pyarrow as pa  # here: commands that copy nothing do not wait for it
+    import pyarrow as pa  # imported here: it loads slowly
 
     def text(values: list[str]) -> "pyarrow.Array":
         return pa.array(values, pa.string())

@@ -1,4 +1,4 @@
-"""Adjustments and previews as JSON: money as decimal text in USD."""
+"""Converts adjustments, previews, months and documents to JSON types; money as decimal text in USD."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from contracts.pricing.money import usd
 
 
 def preview_as_json(preview: Preview) -> dict[str, object]:
-    """Return the preview of a correction as JSON values."""
+    """Return the preview of a correction as JSON types."""
     return {
         "card": preview.card or None,
         "entries": len(preview.entries),
@@ -22,7 +22,7 @@ def preview_as_json(preview: Preview) -> dict[str, object]:
 
 
 def adjustment_as_json(row: BookAdjustment, entries: Sequence[Entry] | None = None) -> dict[str, object]:
-    """Return an adjustment, with its entries if given."""
+    """Return an adjustment as JSON types, with its entries if given."""
     shown: dict[str, object] = {
         "id": row.id,
         "kind": row.kind,
@@ -49,7 +49,7 @@ def adjustment_as_json(row: BookAdjustment, entries: Sequence[Entry] | None = No
 
 
 def period_as_json(row: BookPeriod) -> dict[str, object]:
-    """Return a month of a tenant."""
+    """Return a tenant's month as JSON types."""
     return {
         "tenant": row.tenant_id,
         "month": row.month,
@@ -65,7 +65,7 @@ def period_as_json(row: BookPeriod) -> dict[str, object]:
 
 
 def document_as_json(row: BookDocument) -> dict[str, object]:
-    """Return a document of the register, without its pages. `is_as_issued` says whether these have their digest."""
+    """Return an issued document as JSON types, without its pages. `is_as_issued`: whether their hash still matches."""
     return {
         "number": row.number,
         "kind": row.kind,

@@ -1,7 +1,7 @@
-"""Rerating: what recorded requests cost by another card, minus what they were booked at, as entries of the books.
+"""Rerating: computes the cost of recorded requests at another price card, and the entries for the difference.
 
-A group keeps its recorded price if no card prices it now, if it failed, or if a kept answer was sold at a policy's
-price. So a card that is missing never credits anything.
+Groups without a price card now, failed requests, and cached responses (priced by a policy) keep their recorded price,
+so a missing card never causes a credit.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,10 +28,10 @@ _LABELS: Final = ("tenant", "team", "project", "key_id", "model", "provider", "p
 
 @dataclass(frozen=True, slots=True)
 class RerateQuestion:
-    """Which requests are priced again: those from a date until another (exclusive) of each tenant's own calendar.
+    """The requests to rerate: from a date until another (exclusive), in each tenant's time zone.
 
-    Whole days, as a day is what a group is of: of parts of one, corrections would overlap. `card` prices all that it is
-    made for, also outside of its dates; `None`: the card that holds for each.
+    Only whole days, because corrections are grouped by day and would overlap otherwise. `card` prices all requests that
+    it applies to, even outside of its validity; `None`: the card valid for each request.
     """
 
     first: date
@@ -43,14 +43,14 @@ class RerateQuestion:
 
 
 class Rerated(NamedTuple):
-    """One group: what its requests were recorded at, and by how much the cards' price differs from that."""
+    """One group: its recorded cost, and the difference of the new price to it, in pico-USD."""
 
     requests: int
     recorded_pico_usd: int
     effect: Effect
 
     def __add__(self, other: "Rerated") -> "Rerated":  # type: ignore[override]  # no tuple is joined to another
-        """Add another part of the same group."""
+        """Return the sum with another part of the same group."""
         return Rerated(
             self.requests + other.requests,
             self.recorded_pico_usd + other.recorded_pico_usd,
@@ -61,10 +61,9 @@ class Rerated(NamedTuple):
 def rerate(
     store: StoreClient, question: RerateQuestion, cards: Sequence[AnyCard], calendars: Calendars
 ) -> dict[EntryGroup, Rerated]:
-    """Price the requests of a question again, by group. Every group of the question that a card prices is in it, with
-    an effect of zero if its price is as recorded.
+    """Return the rerated groups of a question: all that a card prices, with an effect of 0 if the price is unchanged.
 
-    Raise InvalidRequest if the requests are no longer kept, StoreUnavailable.
+    Raises InvalidRequest if the requests have expired, StoreUnavailable.
     """
     if question.after <= question.first:
         raise InvalidRequest(
@@ -106,7 +105,7 @@ def _add(
     tenants: Collection[object],
     middles: Mapping[int, datetime],
 ) -> None:
-    """Add a query's groups of some tenants: the requests of one may be of several classes, so of several queries."""
+    """Add a query's groups of some tenants to `found`. A group's requests may be spread over several queries."""
     labels = zip(*(texts_of(columns[name]) for name in _LABELS), strict=True)
     numbers = zip(
         *(whole_numbers(columns[name]) for name in ("requests", "recorded_pico_usd", *EFFECT_FIELDS)), strict=True
@@ -123,9 +122,9 @@ def _add(
 def entries_to_book(
     rerated: Mapping[EntryGroup, Rerated], booked: Mapping[EntryGroup, Effect], calendars: Calendars
 ) -> list[Entry]:
-    """Return what is missing between what is booked and what the cards ask, in the order of the groups.
+    """Return the entries for the difference between booked and required corrections, in the order of the groups.
 
-    Nothing if it is all booked: the same rerate twice writes nothing the second time.
+    Empty if all is booked, so that repeating a rerate writes nothing.
     """
     months: dict[tuple[str, datetime], str] = {}
     entries = []
@@ -141,5 +140,5 @@ def entries_to_book(
 
 
 def _middle(day: Period) -> datetime:
-    """Return the middle of a day: so an entry is in its month also by the calendar of another time zone."""
+    """Return the middle of a day, which is in the same month in other time zones too."""
     return datetime.fromtimestamp((day.start_s + day.end_s) // 2, UTC)

@@ -1,1 +1,1 @@
-"""Two models held against each other: answer by answer for the deploy gate, arm by arm for rollouts."""
+"""Compares two models: answer by answer for `tollkeeper gate`, arm by arm for rollouts."""

@@ -1,6 +1,6 @@
-"""The requests of a rollout as they are read, and the report that comparing them gives.
+"""Reads the requests of a rollout, and defines the report of their comparison.
 
-What computes it is in `rollout_report`, which loads a hundred megabytes: who only reads or shows needs none of that.
+The computation is in `rollout_report`, which loads a hundred megabytes of libraries that readers do not need.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ _MOST_ROWS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ReportLine:
-    """One measure: what each arm had, and how they compare. `None`: not known."""
+    """One measure: the value of each arm, and their comparison. `None`: unknown."""
 
     measure: str
-    of: str  # "arms": two groups of requests; "copies": the same requests, asked of both
+    of: str  # "arms": two groups of requests; "copies": the same requests, sent to both
     incumbent: float | None
     candidate: float | None
     comparison: Interval | None
-    how: str  # what the comparison is: "ratio", "difference" or "share"
+    how: str  # kind of comparison: "ratio", "difference" or "share"
 
     def as_json(self) -> dict[str, object]:
-        """Return the values for JSON."""
+        """Return the values as JSON types."""
         told = None if self.comparison is None else self.comparison.as_json()
         return {
             "measure": self.measure,
@@ -38,7 +38,7 @@ class ReportLine:
         }
 
     def as_row(self) -> dict[str, object]:
-        """Return this as a table shows it."""
+        """Return the line as a table row."""
         found = self.comparison
         return {
             "measure": self.measure,
@@ -52,7 +52,7 @@ class ReportLine:
 
 @dataclass(frozen=True, slots=True)
 class RolloutReport:
-    """What requests say of a rollout. Of more than a hundred thousand a part is drawn, by their ids."""
+    """The comparison of a rollout's arms. Of more than 100,000 requests a sample is used, selected by id."""
 
     rollout: str
     start: datetime
@@ -63,7 +63,7 @@ class RolloutReport:
     lines: tuple[ReportLine, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return the values for JSON."""
+        """Return the values as JSON types."""
         return {
             "rollout": self.rollout,
             "start": self.start.isoformat(),
@@ -77,7 +77,7 @@ class RolloutReport:
 
 @dataclass(frozen=True, slots=True)
 class ArmsRead:
-    """The requests of a rollout as they were read, so that they can be compared elsewhere."""
+    """The requests of a rollout, read for a comparison in another process."""
 
     rollout: str
     start: datetime
@@ -86,7 +86,7 @@ class ArmsRead:
 
 
 def read_arms(store: StoreClient, rollout: str, start: datetime, end: datetime, tenant: str | None = None) -> ArmsRead:
-    """Read what `rollout_report` compares. Raises StoreUnavailable."""
+    """Read the requests that `rollout_report` compares. Raises StoreUnavailable."""
     parameters = {
         "start": int(start.timestamp()),
         "end": int(end.timestamp()) + 1,

@@ -1,4 +1,4 @@
-"""Whether a candidate may take an incumbent's place: each measure with its bound, its interval and what came of it."""
+"""Decides whether a candidate may replace an incumbent: each measure with its bound, interval and verdict."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,9 @@ _MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a candidate must keep. `None`: anything will do.
+    """The bounds that a candidate must meet; `None`: no bound.
 
-    Shares are 0 to 1; `max_logprob_drop` is in natural logarithms a token; ratios are the candidate's over the
-    incumbent's.
+    Shares are 0 to 1; `max_logprob_drop` is in nats per token; ratios are candidate over incumbent.
     """
 
     min_answered: float | None = 0.99
@@ -36,7 +35,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure held to its bound. `None` as interval: it could not be told."""
+    """One measure and its bound. The interval is `None` if the measure could not be computed."""
 
     name: str
     interval: Interval | None
@@ -45,7 +44,7 @@ class Measure:
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values."""
+        """Return the values as JSON types."""
         told = None if self.interval is None else self.interval.as_json()
         return {
             "name": self.name,
@@ -58,27 +57,27 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What came of all prompts. `is_judged`: enough of the incumbent's answers were there to tell anything."""
+    """The result over all prompts. `is_judged`: the incumbent answered enough prompts for a verdict."""
 
     candidate: str
     incumbent: str
     prompts: int
     compared: int
     measures: tuple[Measure, ...]
-    failures: tuple[str, ...]  # of the incumbent, by their codes
+    failures: tuple[str, ...]  # error codes of the incumbent's failures
 
     @property
     def is_judged(self) -> bool:
-        """Return whether there is anything to tell by."""
+        """Return whether there were enough answers for a verdict."""
         return self.compared > 0 or any(measure.verdict == "worse" for measure in self.measures)
 
     @property
     def is_passed(self) -> bool:
-        """Return whether the candidate may take the incumbent's place."""
+        """Return whether the candidate may replace the incumbent."""
         return self.is_judged and all(measure.verdict != "worse" for measure in self.measures)
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values."""
+        """Return the values as JSON types."""
         return {
             "candidate": self.candidate,
             "incumbent": self.incumbent,
@@ -94,11 +93,11 @@ class GateReport:
 def judge(
     candidate: str, incumbent: str, pairs: Sequence[Pair], bounds: Bounds, *, is_strict: bool = False
 ) -> GateReport:
-    """Hold a candidate's answers to the bounds.
+    """Compare a candidate's answers with the bounds and return the report.
 
-    What is said is judged by its figure itself: below the bound is a drop, however wide the interval. Times and money
-    differ from one run to the next, so they are worse only where the whole interval is beyond the bound. `is_strict`
-    asks of every measure that its whole interval keeps the bound.
+    Measures of content are compared by their value, however wide the interval is. Times and cost vary between runs, so
+    they fail only if the whole interval is beyond the bound. `is_strict`: the whole interval of every measure must be
+    within the bound.
     """
     usable = [pair for pair in pairs if not pair.incumbent.error]
     both = [pair for pair in usable if pair.is_complete]

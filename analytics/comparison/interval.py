@@ -1,4 +1,4 @@
-"""A figure with how sure it is: what comparisons come to."""
+"""A value with its confidence interval: the result of comparisons."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure, the ends of its 95 % interval, and how many observations it is told by."""
+    """A value, the bounds of its 95 % confidence interval, and the number of observations."""
 
     value: float
     low: float
@@ -15,6 +15,6 @@ class Interval:
     method: str
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values; an end that one observation says nothing of is `None`."""
+        """Return the values as JSON types; a bound that is unknown (one observation) is `None`."""
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.value, "low": low, "high": high, "count": self.count, "method": self.method}

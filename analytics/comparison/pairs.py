@@ -1,4 +1,4 @@
-"""Two answers to one prompt, and how far the second keeps to the first: token by token while they share a beginning."""
+"""Compares two answers to one prompt token by token, up to the first difference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,25 +7,25 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """One token of an answer: its log-probability, and those of the likeliest instead of it, by their text."""
+    """One token of an answer: its log-probability, and those of the most likely alternatives by text."""
 
     text: str
     logprob: float
     top: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, other: str) -> float | None:
-        """Return the log-probability of a token in this one's place; `None` if it is below all that are told."""
+        """Return the log-probability of another token at this position; `None` if it is not among the reported ones."""
         return self.logprob if other == self.text else self.top.get(other)
 
     @property
     def least(self) -> float:
-        """Return the least that is told: what is not told is no likelier."""
+        """Return the lowest reported log-probability, an upper bound for unreported tokens."""
         return min(self.top.values(), default=self.logprob)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one model answered. `None`: not known. `error` is empty if it has answered."""
+    """One model's answer. `None`: unknown. `error` is "" if it answered."""
 
     text: str = ""
     error: str = ""
@@ -34,14 +34,14 @@ class Answer:
     output_tokens: int | None = None
     ttft_seconds: float | None = None
     duration_seconds: float | None = None
-    inter_token_seconds: float | None = None  # the mean of its gaps
+    inter_token_seconds: float | None = None  # mean over the answer
     cost_usd: float | None = None
     is_refusal: bool = False
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A prompt's number, and what incumbent and candidate answered to it."""
+    """A prompt's number, and the answers of incumbent and candidate."""
 
     number: int
     incumbent: Answer
@@ -55,12 +55,12 @@ class Pair:
 
     @property
     def is_same(self) -> bool:
-        """Return whether both said the same."""
+        """Return whether both answers are equal."""
         return self.incumbent.text == self.candidate.text
 
     @cached_property
     def shared_tokens(self) -> int:
-        """Return how many tokens both begin with."""
+        """Return the length of the common prefix in tokens."""
         count = 0
         for ours, theirs in zip(self.incumbent.tokens, self.candidate.tokens, strict=False):
             if ours.text != theirs.text:
@@ -70,7 +70,7 @@ class Pair:
 
     @property
     def token_agreement(self) -> float | None:
-        """Return the share of the incumbent's tokens up to the first that differs; `None` if tokens are not told."""
+        """Return the share of the incumbent's tokens before the first difference; `None` if tokens are not reported."""
         if not self.incumbent.tokens or not self.candidate.tokens:
             return None
         longer = max(len(self.incumbent.tokens), len(self.candidate.tokens))
@@ -78,11 +78,11 @@ class Pair:
 
     @property
     def logprob_drop(self) -> float | None:
-        """Return by how much less likely (natural logarithm, a token) the candidate finds the incumbent's answer.
+        """Return by how much less likely the candidate finds the incumbent's answer, in nats per token.
 
-        It is told for the tokens that both begin with and for the first that differs: there both models have seen the
-        same. A token that is not among the candidate's likeliest counts as the last of these, so that the drop is at
-        least this. `None` if log-probabilities are not told.
+        Covers the common prefix and the first different token, up to which both models have the same context. A token
+        not among the candidate's reported ones counts with the lowest reported log-probability, so the result is a
+        lower bound of the drop. `None` if log-probabilities are not reported.
         """
         if not self.incumbent.tokens or not self.candidate.tokens:
             return None

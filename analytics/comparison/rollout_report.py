@@ -1,4 +1,4 @@
-"""Compare both arms of a rollout from the store: latency, cost, length, failures, refusals, similarity."""
+"""Compares both arms of a rollout from the store: latency, cost, length, failures, refusals, similarity."""
 
 import json
 from collections import Counter
@@ -32,17 +32,17 @@ class _Request:
 def rollout_report(
     store: StoreClient, rollout: str, start: datetime, end: datetime, tenant: str | None = None
 ) -> RolloutReport:
-    """Compare the arms of a rollout over a stretch of time. Raises StoreUnavailable.
+    """Compare the arms of a rollout over a period. Raises StoreUnavailable.
 
-    `tenant`: of one tenant's requests, which copies are not, being the platform's.
+    `tenant`: only this tenant's requests, without shadow copies, which belong to the platform.
     """
     return compare_arms(read_arms(store, rollout, start, end, tenant))
 
 
 def compare_arms(arms: ArmsRead) -> RolloutReport:
-    """Compare the arms. Takes some tenths of a second, and seconds and 100 MB the first time in a process.
+    """Compare the arms. Takes tenths of a second; the first time in a process, seconds and 100 MB.
 
-    A request that another model than its arm's had to answer counts as failed.
+    A request that was answered by another model than its arm's counts as failed.
     """
     served = Counter(text_of(row["model_name"]) for row in arms.rows if row["arm"] == "incumbent")
     usual = next((model for model, _ in served.most_common(1)), None)

@@ -1,4 +1,4 @@
-"""Shared costs distributed among the payers of a report by stated rules, exactly: all parts sum to the whole."""
+"""Distributes shared costs among the payers of a cost report by rules; the parts sum exactly to the whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,30 +21,30 @@ from contracts.pricing.money import pico_usd
 from contracts.pricing.rates import RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
-# `unallocated`: requests that state no name at the level. `platform`: the installation's own requests, such as shadow
-# copies. `idle_gpu`: GPU time that nobody used, at its rates. `fixed`: an amount that the rule states. `commitment`: an
-# amount for a term, such as provisioned throughput or (below 0) a provider's discount, of which the range has its part.
+# `unallocated`: requests without a name at the level. `platform`: the installation's own requests, such as shadow
+# copies. `idle_gpu`: unused GPU time at its rates. `fixed`: an amount in the rule. `commitment`: an amount for a term,
+# such as provisioned throughput or (below 0) a provider's discount, prorated to the range.
 Source = Literal["unallocated", "platform", "idle_gpu", "fixed", "commitment"]
 Basis = Literal["cost", "requests", "tokens", "even"]
 _LARGEST_WEIGHT: Final = 1_000_000
-_STATED: Final = ("fixed", "commitment")  # the rule states the amount
+_STATED: Final = ("fixed", "commitment")  # sources whose amount is in the rule
 
 
 class SharedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One shared cost and how it is divided: by a basis, or by fixed weights of payers."""
+    """One shared cost and how to divide it: by a basis (such as cost or tokens), or by fixed weights of payers."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     source: Source
     by: Basis | dict[str, Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_WEIGHT)]] = "cost"
-    usd: str = ""  # of a fixed one: USD for the whole range, as decimal text; of a commitment: for its whole term
-    starts: date | None = None  # of a commitment: the first day of its term, UTC
-    ends: date | None = None  # ... and the day after its last one
-    provider: str = ""  # of a commitment: payers are weighed by what they use of this provider
-    model: str = ""  # ... and of this model
+    usd: str = ""  # fixed: USD for the whole range, as decimal text; commitment: for its whole term
+    starts: date | None = None  # commitment: first day of its term (UTC)
+    ends: date | None = None  # commitment: day after its last one
+    provider: str = ""  # commitment: payers are weighted by their usage of this provider
+    model: str = ""  # commitment: ... and of this model
 
 
 class AllocationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A saved allocation: the level whose names pay (as in a cost report), and the shared costs in their order."""
+    """A saved allocation: the level of the payers (as in a cost report), and the shared costs in order."""
 
     by: str
     shared: list[SharedRule] = msgspec.field(default_factory=list)
@@ -52,7 +52,7 @@ class AllocationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class AllocatedLine:
-    """A payer: its own cost, and its part of each shared cost, in the order of the rules. Money in pico-USD."""
+    """A payer: its own cost, and its share of each shared cost in the order of the rules, in pico-USD."""
 
     name: str
     direct: CostSum
@@ -60,13 +60,13 @@ class AllocatedLine:
 
     @property
     def total_pico_usd(self) -> int:
-        """Return own and shared cost together."""
+        """Return own plus shared cost in pico-USD."""
         return self.direct.priced_pico_usd + sum(self.shares_pico_usd)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """All payers, the most expensive first. `left_pico_usd` is the part of each shared cost that nobody took."""
+    """All payers, most expensive first. `left_pico_usd`: the part of each shared cost that is not allocated."""
 
     rules: AllocationRules
     lines: tuple[AllocatedLine, ...]
@@ -75,19 +75,19 @@ class Allocation:
 
     @property
     def direct_pico_usd(self) -> int:
-        """Return the payers' own cost."""
+        """Return the sum of the payers' own costs in pico-USD."""
         return sum(line.direct.priced_pico_usd for line in self.lines)
 
     @property
     def total_pico_usd(self) -> int:
-        """Return own and shared cost together: the lines and what is left sum to it."""
+        """Return own plus shared cost in pico-USD: the sum of the lines and the unallocated rest."""
         return self.direct_pico_usd + sum(self.shared_pico_usd)
 
 
 def allocate_costs(store: StoreClient, question: CostQuestion, rules: AllocationRules, rates: RateBook) -> Allocation:
-    """Read a range's costs by the level of the rules and distribute the shared ones. `question.by` is not used.
+    """Read a range's costs by the rules' level and distribute the shared costs. `question.by` is ignored.
 
-    Raise InvalidRequest on a level or an amount that cannot be, StoreUnavailable.
+    Raises InvalidRequest for an invalid level or amount, StoreUnavailable.
     """
     by = ("tenant",) if rules.by == "tenant" else ("tenant", rules.by)
     asked = CostQuestion(question.start, question.end, by, None, question.zone, asked_at=question.asked_at)
@@ -118,7 +118,7 @@ def allocate_costs(store: StoreClient, question: CostQuestion, rules: Allocation
 
 
 def _used(store: StoreClient, asked: CostQuestion, rule: SharedRule) -> dict[str, CostSum]:
-    """Return what payers used of a rule's provider and model."""
+    """Return the payers' usage of a rule's provider and model."""
     payer, by = len(asked.by) - 1, asked.by if "provider" in asked.by else (*asked.by, "provider")
     question, provider = replace(asked, by=by, model=rule.model or None), by.index("provider")
     found: dict[str, list[CostSum]] = {}
@@ -135,11 +135,11 @@ def distribute(
     period: Period | None = None,
     used: Mapping[int, Mapping[str, CostSum]] | None = None,
 ) -> Allocation:
-    """Divide each shared cost among payers by its rule; what has nobody to take it is left.
+    """Divide each shared cost among payers by its rule; a part without a payer is left unallocated.
 
-    `amounts` are those of all sources but stated ones. `period` is the range that a commitment has a part in, `used`
-    what payers are weighed by in place of all they used, by the rule's number. Raise InvalidRequest on a stated amount
-    that is none.
+    `amounts`: of the sources whose amount is not in the rule. `period`: the range to prorate commitments to. `used`:
+    usage to weight payers by, by the rule's number, instead of all their usage. Raises InvalidRequest for an invalid
+    amount in a rule.
     """
     names = sorted(payers)
     shared, left = [], []
@@ -148,7 +148,7 @@ def distribute(
         amount = _amount(rule, amounts, period)
         weighed = payers if used is None or number not in used else used[number]
         weights = [_weight(rule, name, weighed.get(name, CostSum())) for name in names]
-        sign = -1 if amount < 0 else 1  # credits on requests without a name may exceed their cost
+        sign = -1 if amount < 0 else 1  # may be negative: credits on requests without a name may exceed their cost
         given = [sign * part for part in split_exactly(abs(amount), weights)]
         for name, part in zip(names, given, strict=True):
             parts[name].append(part)
@@ -160,7 +160,7 @@ def distribute(
 
 
 def check_rules(rules: AllocationRules) -> None:
-    """Raise InvalidRequest if a source is used twice, or a fixed cost lacks its amount, or another one has it."""
+    """Raise InvalidRequest if a source is used twice, or if an amount is missing or not allowed for its source."""
     seen: set[str] = set()
     for rule in rules.shared:
         if rule.source not in _STATED and rule.source in seen:
@@ -197,7 +197,7 @@ def _amount(rule: SharedRule, amounts: Mapping[Source, int], period: Period | No
         return stated
     assert rule.starts is not None and rule.ends is not None and period is not None
     start, end = (int(datetime.combine(day, time.min, UTC).timestamp()) for day in (rule.starts, rule.ends))
-    # By what is amortised until each end of the range, so that ranges side by side sum to the whole.
+    # Difference of the amortised amounts at both ends of the range, so that adjacent ranges sum to the whole.
     return _amortised(stated, start, end, period.end_s) - _amortised(stated, start, end, period.start_s)
 
 
@@ -221,7 +221,7 @@ def _weight(rule: SharedRule, name: str, sums: CostSum) -> int:
     if isinstance(rule.by, dict):
         return rule.by.get(name, 0)
     return {
-        "cost": max(sums.priced_pico_usd, 0),  # credits may make it less than nothing
+        "cost": max(sums.priced_pico_usd, 0),  # credits may make it negative
         "requests": sums.requests,
         "tokens": sums.input_tokens + sums.output_tokens,
         "even": 1,

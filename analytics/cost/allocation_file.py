@@ -1,4 +1,4 @@
-"""Saved allocations: a YAML file of rules by name, which the command line and the dashboard read."""
+"""Reads saved allocations: a YAML file of rules by name, for the command line and the dashboard."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_allocations(file: Path) -> Mapping[str, AllocationRules]:
-    """Read a file's allocations by name. Raise ConfigurationError naming the line or field, InvalidRequest on rules
-    that cannot be."""
+    """Read a file's allocations by name. Raises ConfigurationError with the line or field, InvalidRequest for
+    contradictory rules."""
     try:
         found = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), _File)
     except OSError as error:
@@ -41,7 +41,7 @@ def read_allocations(file: Path) -> Mapping[str, AllocationRules]:
 
 
 def allocation_of(file: Path, name: str) -> AllocationRules:
-    """Read one allocation of a file. Raise as `read_allocations`, and NotFound."""
+    """Read one allocation of a file. Raises as `read_allocations`, and NotFound."""
     found = read_allocations(file)
     if name not in found:
         raise NotFound(f"{file} has no allocation {name!r}; it has: {', '.join(sorted(found)) or 'none'}")
@@ -50,22 +50,22 @@ def allocation_of(file: Path, name: str) -> AllocationRules:
 
 @dataclass(frozen=True, slots=True)
 class SavedAllocation:
-    """An allocation with the rates of GPUs, known by what may change of them: pages keep answers by it."""
+    """An allocation and the GPU rates, compared by their contents, so that pages can cache results by it."""
 
     name: str
-    text: bytes  # the rules, as JSON
-    changes: tuple[datetime, ...]  # of rates
+    text: bytes  # the rules as JSON
+    changes: tuple[datetime, ...]  # times at which rates change
     rules: AllocationRules = field(compare=False, repr=False)
     rates: RateBook = field(compare=False, repr=False)
 
 
 def saved_allocation(session: Session, file: Path, name: str) -> SavedAllocation:
-    """Read an allocation and the rates. Raise as `allocation_of`."""
+    """Read an allocation and the GPU rates. Raises as `allocation_of`."""
     rules, rates = allocation_of(file, name), load_rates(session)
     return SavedAllocation(name, msgspec.json.encode(rules), tuple(rates.changes()), rules, rates)
 
 
 def allocate_saved(store: StoreClient, saved: SavedAllocation, within: CostRange) -> Allocation:
-    """Distribute a range's shared costs by a saved allocation. Raise as `allocate_costs`."""
+    """Distribute a range's shared costs by a saved allocation. Raises as `allocate_costs`."""
     question = CostQuestion(within.period.start, within.period.end, (), None, within.zone, asked_at=within.asked_at)
     return allocate_costs(store, question, saved.rules, saved.rates)

@@ -1,6 +1,6 @@
-"""Cost of additional attempts (retries, hedges, answers that a cascade discarded): paid to providers, by no tenant.
+"""Cost of additional attempts (retries, hedges, answers that a cascade discarded). The platform pays it, not tenants.
 
-A request pays for the answer it got. All its tries together, less that, is what is told here.
+A request is charged for the answer it got. This is the cost of all its attempts minus that.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from contracts.pricing.money import pico_usd
 
 @dataclass(frozen=True, slots=True)
 class FurtherAttempts:
-    """Of one group: how many tries there were beyond one a request, what they cost, and how many have no known cost.
+    """One group's additional attempts: number, cost, and number without a known cost.
 
-    Those without are targets that did not say what they had used, or that were never reached.
+    The cost is unknown if a target reported no usage or was not reached.
     """
 
     count: int
@@ -23,7 +23,7 @@ class FurtherAttempts:
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> "FurtherAttempts":
-        """Read a row of cost_attempts.sql."""
+        """Return the sums from a row of cost_attempts.sql."""
         return cls(
             number_of(row["more_count"]),
             pico_usd(money_of(row["more_cost_sum"])),

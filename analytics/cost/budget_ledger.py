@@ -1,4 +1,4 @@
-"""Compare a budget's recorded cost in its period with the charges of its requests."""
+"""Compares a budget's recorded cost in a period with the charges by gateways."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
 from contracts.rules.limits import EACH, Scope
 
-_FAR_OFF_NS = 4_102_444_800_000_000_000  # the year 2100: within what the store's moments hold
+_FAR_OFF_NS = 4_102_444_800_000_000_000  # the year 2100, within the store's range of times
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectLedger:
-    """The stored requests of one subject in a period; money in pico-USD.
+    """Sums over the stored requests of one subject in a period; money in pico-USD.
 
-    `owed` is what they cost the budget by today's rules. `counted` is what was charged to it when they ended: nothing
-    for requests from before it was made, a whole reservation for some that are free today. `free_requests` are these.
-    `corrected` is what booked corrections of their usage come to.
+    `owed`: their cost to the budget by today's rules. `counted`: what was charged to it when they ended: 0 for requests
+    before its creation, a whole reservation for some that are free today (`free_requests`). `corrected`: sum of booked
+    corrections of their usage.
     """
 
     subject: str
@@ -28,17 +28,17 @@ class SubjectLedger:
 
     @property
     def adjustment(self) -> int:
-        """Return what must be added to what gateways counted, so that it is what the requests cost."""
+        """Return the difference of cost and count in pico-USD, to add to the gateways' count."""
         return self.owed + self.corrected - self.counted
 
 
 def budget_ledger(
     store: StoreClient, scope: Scope, start_ns: int, end_ns: int | None, counted_from_ns: int
 ) -> list[SubjectLedger]:
-    """Sum the stored requests under a budget in USD that were admitted in a period, by subject.
+    """Return the sums of stored requests under a budget in USD that were admitted in a period, by subject.
 
-    `counted_from_ns` is when gateways began to count for the budget. All times are Unix nanoseconds. Raise
-    StoreUnavailable as the store does.
+    `counted_from_ns`: when gateways started to count for the budget. All times are Unix nanoseconds. Raises
+    StoreUnavailable.
     """
     tag, _, tag_value = scope.subject.partition("=") if scope.level == "tag" else ("", "", "")
     wanted = EACH if tag_value == EACH else scope.subject
@@ -67,5 +67,5 @@ def budget_ledger(
         )
         for row in store.query(query("budget_ledger"), parameters)
     ]
-    # What is left corrects requests that are no longer kept, or is a credit.
+    # The remaining entries correct requests that have expired, or are credits.
     return found + [SubjectLedger(name, 0, 0, 0, 0, amount) for name, amount in sorted(corrected.items())]

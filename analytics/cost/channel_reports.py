@@ -1,4 +1,4 @@
-"""Cost reports that channels are sent by themselves: what a day, week or month cost, once, after it is over."""
+"""Scheduled cost reports for alert channels: the cost of each day, week or month, sent once after it is over."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -20,14 +20,14 @@ from backends.store.client import StoreClient
 from contracts.control import AlertChannel, Tenant
 from contracts.pricing.money import usd
 
-_SETTLES_AFTER: Final = timedelta(hours=2)  # for which records of the period may still arrive
+_SETTLES_AFTER: Final = timedelta(hours=2)  # delay after a period's end, for late records
 _LOOKS_BACK: Final = {"day": timedelta(days=3), "week": timedelta(days=16), "month": timedelta(days=70)}
 _MOST_LINES: Final = 10
 _CENT: Final = Decimal("0.01")
 
 
 class ChannelReports:
-    """Puts reports in the outbox. Several processes may do so: a report has the same id in each."""
+    """Writes reports to the outbox. Safe in several processes, because a report has the same id in each."""
 
     def __init__(self, database: ControlDatabase, store: StoreClient, now: Callable[[], datetime]) -> None:
         self._database = database
@@ -35,9 +35,9 @@ class ChannelReports:
         self._now = now
 
     def write_due(self) -> int:
-        """Write the report of the last whole period of every channel that takes one; return how many are new.
+        """Write the report of the last complete period for every channel with reports; return how many are new.
 
-        Raises StoreUnavailable and ControlUnavailable; what is not written is written the next time.
+        Raises StoreUnavailable, ControlUnavailable; missing reports are written the next time.
         """
         now = self._now()
         with self._database.session() as session:
@@ -81,10 +81,10 @@ def _zone(tenant: Tenant | None) -> ZoneInfo:
 
 
 def _last_two(grain: PeriodGrain, zone: ZoneInfo, now: datetime) -> tuple[Period, Period]:
-    """Return the last two periods that are over and settled, the earlier one first."""
+    """Return the last two complete periods whose records have arrived, earlier one first."""
     until = now.replace(microsecond=0) - _SETTLES_AFTER + timedelta(seconds=1)
     pieces = split(Period(until - 2 * _LOOKS_BACK[grain], until), grain, zone)
-    return pieces[-3], pieces[-2]  # the last one is not over
+    return pieces[-3], pieces[-2]  # the last period is not over
 
 
 def _name(grain: str, period: Period, zone: ZoneInfo) -> str:

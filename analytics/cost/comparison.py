@@ -1,4 +1,4 @@
-"""Two periods of one place side by side: by how much each part changed, and what moved the whole."""
+"""Compares the costs of two periods: the change of each part, and the drivers of the total change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Lines = Sequence[tuple[tuple[str, ...], CostSum]]
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """One part before and after. A part that was not there before, or is gone, has zeros on that side."""
+    """One part in both periods. A part that is missing in one of them has zeros there."""
 
     label: str
     before: CostSum
@@ -24,20 +24,20 @@ class CostChange:
 
     @property
     def change_usd(self) -> Decimal | None:
-        """Return after less before; `None` if the cost of either is not known."""
+        """Return the cost after minus before in USD; `None` if either is unknown."""
         first, last = self.before.cost_pico_usd, self.after.cost_pico_usd
         return None if first is None or last is None else usd(last - first)
 
     @property
     def change_share(self) -> float | None:
-        """Return the change as a share of what was before; `None` if there was nothing, or one is not known."""
+        """Return the change as a share of the cost before; `None` if that was 0 or a cost is unknown."""
         first, last = self.before.cost_pico_usd, self.after.cost_pico_usd
         return None if first is None or last is None or not first else (last - first) / first
 
 
 @dataclass(frozen=True, slots=True)
 class CostComparison:
-    """Parts of either period, the largest change first."""
+    """The parts of both periods, largest change first, and their totals."""
 
     before: Period
     after: Period
@@ -48,7 +48,7 @@ class CostComparison:
 def compare_costs(
     store: StoreClient, place: CostPlace, within: CostRange, before: Period, level: CostLevel | None
 ) -> CostComparison:
-    """Compare a place's range with a period before, by one level. Each is read once. Raises as `cost_report`."""
+    """Compare the costs of a place in a range with an earlier period, by one level. Raises as `cost_report`."""
     by: tuple[CostLevel, ...] = () if level is None else (level,)
     earlier, later = _both(store, place, within, before, by)
     total = CostChange("", total_of(sums for _, sums in earlier), total_of(sums for _, sums in later))
@@ -57,7 +57,7 @@ def compare_costs(
 
 
 def cost_drivers(store: StoreClient, place: CostPlace, within: CostRange, before: Period) -> Change:
-    """Split the change of what has a price exactly by what its models were used for. Raises as `cost_report`."""
+    """Decompose the change of priced cost exactly into volume, mix, cache and price. Raises as `cost_report`."""
     earlier, later = _both(store, place, within, before, ("model",))
     return explain(_uses(earlier), _uses(later))
 
@@ -65,7 +65,7 @@ def cost_drivers(store: StoreClient, place: CostPlace, within: CostRange, before
 def _both(
     store: StoreClient, place: CostPlace, within: CostRange, before: Period, by: tuple[CostLevel, ...]
 ) -> tuple[Lines, Lines]:
-    # What unpriced requests used changes nothing here.
+    # The usage of unpriced requests does not matter here.
     later, _ = read_lines(store, place, within, by, is_quick=True)
     earlier, _ = read_lines(store, place, CostRange(before, within.zone, within.asked_at), by, is_quick=True)
     return earlier, later

@@ -1,4 +1,4 @@
-"""Add booked entries to groups' recorded cost, and find requests that got a price by them."""
+"""Adds booked entries to groups' recorded cost, and counts requests that got a price by them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from analytics.rows import number_of
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The sum of booked entries of one group. Counts are differences: below 0 if requests got a price."""
+    """Sum of one group's booked entries. Counts of unpriced requests are differences, below 0 if they got a price."""
 
     pico_usd: int
     unpriced_requests: int
@@ -21,7 +21,7 @@ class Correction:
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> "Correction":
-        """Read a row of cost_corrections.sql."""
+        """Return the sums from a row of cost_corrections.sql."""
         return cls(
             number_of(row["cost_pico_sum"]),
             number_of(row["unpriced_count"]),
@@ -33,7 +33,7 @@ class Correction:
         )
 
     def applied_to(self, sums: CostSum) -> CostSum:
-        """Return a group's sums with the correction in them."""
+        """Return a group's sums with the correction added."""
         return replace(
             sums,
             priced_pico_usd=sums.priced_pico_usd + self.pico_usd,

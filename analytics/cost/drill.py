@@ -1,7 +1,7 @@
-"""Costs as a tree: tenant, team, project, tag, user, key, provider, model. Where one stands in it, and what lies below.
+"""Costs as a tree with levels tenant, team, project, tag, user, key, provider, model: a place in it and its breakdown.
 
-A tag is any that requests carry, such as `feature`. Tags, users, keys and providers are not in sums, so questions by
-them read requests.
+A tag is any that requests have, such as `feature`. Tags, users, keys and providers are not in rollups, so queries by
+them read single requests.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,14 +23,15 @@ NOT_IN_SUMS: Final = frozenset({"tag", "user", "key", "provider"})
 DEFAULT_TAG: Final = "feature"
 _MOST_TAGS: Final = 100
 _HOUR: Final = 3_600
-_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
+_MARGIN: Final = timedelta(hours=2)  # retention of rollups: see `analytics.scope`
 
 
 @dataclass(frozen=True, slots=True)
 class CostPlace:
-    """What has been chosen of the tree; `None`: not yet. An empty name stands for what has none at that level.
+    """A place in the tree: the chosen name per level; `None`: not chosen. "" means requests without a name at that
+    level.
 
-    `tag` is a value of the tag that `tag_name` names.
+    `tag` is a value of the tag `tag_name`.
     """
 
     tenant: str | None = None
@@ -45,27 +46,27 @@ class CostPlace:
 
     @property
     def chosen(self) -> tuple[tuple[CostLevel, str], ...]:
-        """Return the chosen names from the top."""
+        """Return the chosen levels and names, from the top."""
         named = ((level, getattr(self, level)) for level in LEVELS)
         return tuple((level, name) for level, name in named if name is not None)
 
     @property
     def is_in_sums(self) -> bool:
-        """Return whether sums tell the place's cost: nothing is chosen that only requests have."""
+        """Return whether rollups have the place's cost, because no chosen level is only on single requests."""
         return all(level not in NOT_IN_SUMS for level, _ in self.chosen)
 
     @property
     def open_levels(self) -> tuple[CostLevel, ...]:
-        """Return the levels that are not chosen, from the top; the first is what lies below."""
+        """Return the levels that are not chosen, from the top; the first is the next level of a breakdown."""
         taken = {level for level, _ in self.chosen}
         return tuple(level for level in LEVELS if level not in taken)
 
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """What a place comes to, and its parts by one level, the most expensive first; they sum to the total.
+    """A place's total cost, and its parts by one level, most expensive first; they sum to the total.
 
-    `source` is the table it came from.
+    `source`: the table that was read.
     """
 
     level: CostLevel | None
@@ -76,7 +77,7 @@ class CostBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class CostRange:
-    """A stretch of time in a calendar, and when it is asked about: two that differ in this alone are equal."""
+    """A period in a time zone, and the time of the query, which is excluded from equality."""
 
     period: Period
     zone: ZoneInfo
@@ -84,10 +85,10 @@ class CostRange:
 
 
 def cost_range(scope: Scope, zone: ZoneInfo) -> CostRange:
-    """Return the range that costs of a scope cover: what its sums cover, but whole hours as they were asked for.
+    """Return the range of costs for a scope: rounded outward to whole hours, or to what its rollups cover.
 
-    So a month of Berlin begins at 22:00 or 23:00 UTC and not with UTC's day, for as long as hours are kept. An end
-    within an hour is that hour's end: what is to come in it is not there yet.
+    So a month in Berlin starts at 22:00 or 23:00 UTC, not with the UTC day, while hourly rollups exist. An end within
+    an hour is rounded to that hour's end.
     """
     covered = scope.covered
     start_s, end_s = int(scope.start.timestamp()), -(-int(scope.end.timestamp()) // _HOUR) * _HOUR
@@ -100,9 +101,9 @@ def cost_range(scope: Scope, zone: ZoneInfo) -> CostRange:
 def cost_breakdown(
     store: StoreClient, place: CostPlace, within: CostRange, level: CostLevel | None, is_quick: bool = False
 ) -> CostBreakdown:
-    """Break a place down by one level; by none if `level` is `None`. Raises as `cost_report`.
+    """Return the breakdown of a place by one level; only its total if `level` is `None`. Raises as `cost_report`.
 
-    `is_quick` stays with sums, which may leave unknown what unpriced requests used.
+    `is_quick` reads only rollups, which may leave the usage of unpriced requests unknown.
     """
     lines, source = read_lines(store, place, within, () if level is None else (level,), is_quick=is_quick)
     return _broken_down(level, lines, source)
@@ -120,14 +121,16 @@ def _broken_down(
 
 
 def summed_breakdown(store: StoreClient, place: CostPlace, within: CostRange, level: CostLevel | None) -> CostBreakdown:
-    """Break a place down as `cost_breakdown` does, of sums alone where there are any: what unpriced requests used is
-    unknown where sums do not tell it. Raises as `cost_report`.
+    """Return a breakdown as `cost_breakdown`, from rollups only if possible; the usage of unpriced requests may be
+    unknown.
+
+    Raises as `cost_report`.
     """
     return cost_breakdown(store, place, within, level, is_quick=True)
 
 
 def completed(quick: CostBreakdown, whole: CostBreakdown) -> CostBreakdown:
-    """Return a quick answer with what unpriced requests used by an earlier whole one, where these are as many still."""
+    """Fill in the usage of unpriced requests from an earlier complete breakdown, where their number is unchanged."""
     known = dict(whole.lines)
     lines = tuple((name, _completed(sums, known.get(name, CostSum()))) for name, sums in quick.lines)
     total = total_of(sums for _, sums in lines) if lines else _completed(quick.total, whole.total)
@@ -152,8 +155,8 @@ def read_lines(
     *,
     is_quick: bool = False,
 ) -> tuple[list[tuple[tuple[str, ...], CostSum]], Source]:
-    """Read a place's lines by levels, each with its path, and from which table. Raises as `cost_report`."""
-    # A report asks for one tenant, team, project and model; one tag, user, key or provider is picked out of its lines.
+    """Return a place's lines by levels, each with its path, and the table that was read. Raises as `cost_report`."""
+    # A report filters by tenant, team, project and model; tags, users, keys and providers are filtered here.
     picked = tuple((level, name) for level, name in place.chosen if level in NOT_IN_SUMS and level not in by)
     levels = (*(level for level, _ in picked), *by)
     asked = tuple(f"{TAG}{place.tag_name}" if level == "tag" else level for level in levels)
@@ -165,7 +168,7 @@ def read_lines(
 
 
 def tag_names(store: StoreClient, place: CostPlace, within: CostRange) -> tuple[str, ...]:
-    """Return the tags that requests of a place carry, sorted by name. Raise StoreUnavailable."""
+    """Return the names of tags of a place's requests, sorted. Raises StoreUnavailable."""
     parameters = {
         "tenant": place.tenant,
         "team": place.team,
@@ -177,7 +180,7 @@ def tag_names(store: StoreClient, place: CostPlace, within: CostRange) -> tuple[
 
 
 def question_of(place: CostPlace, within: CostRange, by: tuple[str, ...] = ()) -> CostQuestion:
-    """Return the question about a place as far as a report can be asked: tag, user, key and provider are left out."""
+    """Return the report question for a place, without tag, user, key and provider, which reports cannot filter by."""
     return CostQuestion(
         within.period.start,
         within.period.end,

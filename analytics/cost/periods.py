@@ -1,4 +1,4 @@
-"""Calendar periods in a time zone as stretches of UTC: a local day has 23, 24 or 25 hours, and no second is in two."""
+"""Splits time into calendar periods of a time zone, in UTC: a local day has 23, 24 or 25 hours, without overlaps."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -10,23 +10,23 @@ from contracts.errors import InvalidRequest
 
 PeriodGrain = Literal["hour", "day", "week", "month", "year"]
 GRAINS: Final[tuple[PeriodGrain, ...]] = ("hour", "day", "week", "month", "year")
-MAX_PERIODS: Final = 2_400  # a hundred days of hours: their bounds travel with the query
+MAX_PERIODS: Final = 2_400  # a hundred days of hours; their bounds are query parameters
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """Find a zone of the IANA database, such as "Europe/Berlin". Raises InvalidRequest if there is none."""
+    """Return a zone of the IANA database, such as "Europe/Berlin". Raises InvalidRequest if it does not exist."""
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a directory of zones
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a directory of the database
         raise InvalidRequest(
             f"{name!r} is not a time zone; use one such as Europe/Berlin, America/New_York or UTC", param="tz"
         ) from error
 
 
 def split(whole: Period, grain: PeriodGrain | None, zone: ZoneInfo) -> tuple[Period, ...]:
-    """Cut a stretch of time where the zone's hours, days, weeks (from Monday), months or years begin.
+    """Split a period into hours, days, weeks (from Monday), months or years of a time zone.
 
-    The first and the last piece may be parts of one; `None` gives the whole. Raises InvalidRequest beyond 2,400.
+    The first and the last may be incomplete; `None` returns the whole period. Raises InvalidRequest beyond 2,400.
     """
     starts = [whole.start]
     if grain is not None:
@@ -44,23 +44,23 @@ def split(whole: Period, grain: PeriodGrain | None, zone: ZoneInfo) -> tuple[Per
 
 
 def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
-    """Return a calendar month of a zone. Raises InvalidRequest if there is no such month."""
+    """Return a calendar month in a time zone. Raises InvalidRequest if it does not exist."""
     try:
         first = date(year, month, 1)
         return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
-    except (ValueError, OverflowError) as error:  # beyond the calendar, or moved out of it by the zone
+    except (ValueError, OverflowError) as error:  # outside of datetime's range, also because of the zone
         raise InvalidRequest(f"{year}-{month} is not a month; use the form 2026-11", param="month") from error
 
 
 def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
-    """Read a date (its midnight in the zone) or a time, which is the zone's own unless it says otherwise.
+    """Parse a date (its midnight in the zone) or a time (in the zone, unless it has an offset).
 
     Raises InvalidRequest if it is neither.
     """
     try:
         read = datetime.fromisoformat(text)
         return (read.replace(tzinfo=zone) if read.utcoffset() is None else read).astimezone(UTC)
-    except (ValueError, OverflowError) as error:  # the latter where the zone moves it out of the calendar
+    except (ValueError, OverflowError) as error:  # OverflowError: the zone moves it out of datetime's range
         raise InvalidRequest(
             f"{text!r} is not a time; use a date such as 2026-11-01, or 2026-11-01T08:00", param=name
         ) from error
@@ -70,7 +70,7 @@ def _boundaries(start: datetime, grain: PeriodGrain, zone: ZoneInfo) -> Iterator
     at = start
     while True:
         local = at.astimezone(zone)
-        if grain == "hour":  # in UTC: an hour that a clock goes through twice is two
+        if grain == "hour":  # in UTC: an hour that occurs twice at the end of daylight saving time is two hours
             into = timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
             at = at + timedelta(hours=1) - into
         else:
@@ -87,5 +87,5 @@ def _next_date(day: date, grain: PeriodGrain) -> date:
 
 
 def _midnight(day: date, zone: ZoneInfo) -> datetime:
-    # Where a clock skips midnight, this is the moment it does; where it has two, the first.
+    # If the clock skips midnight, the time of the change; if midnight occurs twice, the first.
     return datetime.combine(day, time.min, zone).astimezone(UTC)

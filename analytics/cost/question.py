@@ -12,7 +12,7 @@ from contracts.recording.moments import utc_now
 
 Source = Literal["requests_minute", "requests_hour", "requests_day", "requests"]
 
-# What a line can be broken down by, in the words of a command line; besides, "tag:NAME" is the value of one tag.
+# Dimensions of a report, by their names on the command line; "tag:NAME" is the value of one tag.
 DIMENSIONS: Final = (
     "tenant",
     "team",
@@ -44,10 +44,10 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
-    """From `start` until `end` (exclusive), of one tenant, team, project and model or, where `None`, of all.
+    """From `start` until `end` (exclusive), of one tenant, team, project and model, or of all if `None`.
 
-    `by` is the order of the levels, such as ("tenant", "team", "model", "tag:feature"). `grain` cuts the range into
-    periods of `zone`'s calendar. `asked_at` decides which rollups still hold the range. Raises InvalidRequest.
+    `by`: levels in order, such as ("tenant", "team", "model", "tag:feature"). `grain` splits the range into calendar
+    periods of `zone`. `asked_at` determines which rollups still have the range. Raises InvalidRequest.
     """
 
     start: datetime
@@ -68,7 +68,7 @@ class CostQuestion:
                 raise InvalidRequest(f"{name} ({moment:%Y-%m-%d %H:%M}) needs a time zone; use UTC", param=name)
             if moment.microsecond:
                 raise InvalidRequest(f"{name} ({moment.isoformat()}) must be a whole second", param=name)
-            if not 1969 <= moment.year <= 2105:  # the ends of the calendar cannot be moved to UTC
+            if not 1969 <= moment.year <= 2105:  # the limits of datetime cannot be converted to UTC
                 raise InvalidRequest("the range must lie between 1970 and 2105", param="start")
             object.__setattr__(self, name, moment.astimezone(UTC))
         if self.end <= self.start:
@@ -87,21 +87,21 @@ class CostQuestion:
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """Return the periods the answer is cut into, in order; at least one. Raises InvalidRequest beyond 2,400."""
+        """Return the periods of the report in order; at least one. Raises InvalidRequest beyond 2,400."""
         return split(Period(self.start, self.end), self.grain, self.zone)
 
     @property
     def tag(self) -> str:
-        """Return the name of the tag it is broken down by; empty if by none."""
+        """Return the name of the tag in `by`; "" if there is none."""
         return next((name.removeprefix(TAG) for name in self.by if name.startswith(TAG)), "")
 
     @property
     def source(self) -> Source:
-        """Name the coarsest table that answers exactly: a rollup, where it has the dimensions and every bound of the
-        periods lies on its grain, else the requests themselves.
+        """Return the coarsest table with exact results: a rollup, if it has the dimensions and all periods start on its
+        grain; else single requests.
 
-        Example: a day in Berlin begins at 22:00 or 23:00 UTC, so it is answered from hours while these are kept (90
-        days), and from requests after that (13 months).
+        Example: a day in Berlin starts at 22:00 or 23:00 UTC, so it is read from the hourly rollup while that has it
+        (90 days), and from single requests after that (13 months).
         """
         if not _IN_ROLLUPS.issuperset(self.by):
             return "requests"
@@ -124,11 +124,11 @@ class CostQuestion:
 
     @property
     def keeps_requests(self) -> bool:
-        """Return whether single requests of the whole range are still kept."""
+        """Return whether single requests of the whole range are still stored."""
         return self.asked_at - self.start <= REQUESTS_KEPT
 
     def check_kept(self, source: Source) -> None:
-        """Make sure that the table still holds the whole range. Raises InvalidRequest with what would be held."""
+        """Raise InvalidRequest, with the possible range, unless the table still has the whole range."""
         if source == "requests" and not self.keeps_requests:
             oldest = self.asked_at - REQUESTS_KEPT
             raise InvalidRequest(

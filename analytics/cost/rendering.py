@@ -1,4 +1,4 @@
-"""A cost report as JSON: every level with its lines, money as decimal text, and `null` for what is not known."""
+"""Converts a cost report to JSON types: lines of every level, money as decimal text, `null` for unknown values."""
 
 from analytics.cost.report import CostLine, CostReport
 from analytics.cost.sums import CostSum
@@ -6,8 +6,9 @@ from contracts.pricing.money import usd
 
 
 def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:
-    """Return a group's sums by name. `cost_usd` is recorded cost and booked corrections; `null` where nothing of it has
-    a price, and what further attempts came to, and units other than tokens, where that was not asked for.
+    """Return a group's sums by name. `cost_usd`: recorded cost plus booked corrections; `null` if nothing has a price.
+
+    Without `has_attempts`, additional attempts and units other than tokens are `null`.
     """
     return {
         "requests": sums.requests,
@@ -36,7 +37,7 @@ def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, objec
 
 
 def report_as_json(report: CostReport) -> dict[str, object]:
-    """Return a report: what was asked, the total, and the lines of every level, the outermost first."""
+    """Return a report: the question, the total, and the lines of every level, outermost first."""
     question = report.question
     return {
         "from": question.start.astimezone(question.zone).isoformat(),

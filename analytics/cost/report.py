@@ -1,6 +1,4 @@
-"""The cost report: lines by the one that is to pay, at every level the sum of the lines below it, to the
-pico-dollar.
-"""
+"""The cost report: cost by payer at several levels, where each line is the exact sum of the lines below it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,16 +17,16 @@ from analytics.scope import DAYS_BY_MODEL, MINUTES_KEPT, Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 
-MAX_LINES: Final = 200_000  # more than a spreadsheet opens with ease; filter, or take fewer levels
+MAX_LINES: Final = 200_000  # more than a spreadsheet can handle; filter, or use fewer levels
 
-_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
+_MARGIN: Final = timedelta(hours=2)  # retention of rollups: see `analytics.scope`
 
-LineKey = tuple[tuple[str, ...], int]  # the path, and the start of the period in Unix seconds
+LineKey = tuple[tuple[str, ...], int]  # (path, start of the period in Unix seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """One group in one period. `path` has a label per level of the question; an empty one is what had none."""
+    """One group in one period. `path` has a name per level of the question; "" means requests without one."""
 
     path: tuple[str, ...]
     period: Period
@@ -37,9 +35,9 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """The answer. `lines` are the finest groups, in order of path and period; groups without requests have none.
+    """The report. `lines`: the finest groups, in order of path and period; groups without requests are omitted.
 
-    `source` is the table it came from; `has_attempts` says whether sums tell of further attempts, and of units.
+    `source`: the table that was read; `has_attempts`: whether sums include additional attempts and units.
     """
 
     question: CostQuestion
@@ -49,11 +47,11 @@ class CostReport:
 
     @property
     def total(self) -> CostSum:
-        """Add all lines up."""
+        """Return the sum of all lines."""
         return total_of(line.sums for line in self.lines)
 
     def level(self, depth: int) -> tuple[CostLine, ...]:
-        """Return the lines of the first `depth` levels; 0 gives the periods' totals, the number of levels `lines`."""
+        """Return the lines grouped by the first `depth` levels; 0 returns the totals by period."""
         found: dict[LineKey, CostLine] = {}
         for line in self.lines:
             path = line.path[:depth]
@@ -70,15 +68,14 @@ def cost_report(
     with_attempts: bool = False,
     stays_with_sums: bool = False,
 ) -> CostReport:
-    """Answer from the coarsest table that does so exactly.
+    """Return the report from the coarsest table with exact results.
 
-    Booked corrections are in the sums of the usage that they correct. Entries have no users, tags, prompts or adapters,
-    so by these they are on the line without a name. What unpriced requests used is in the sums. Sums from before
-    migration 0030 do not always tell it; then it is read from the requests themselves, which takes longer than all
-    else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost and what was
-    used in other units than tokens as well, from single requests; where these are no longer kept, or a rule has
-    deleted some of the range, it is not told. Raises InvalidRequest if the range is no longer held or has too many
-    lines, StoreUnavailable.
+    Booked corrections are included in the lines of the usage that they correct; by users, tags, prompts or adapters,
+    which entries do not have, they are on the line without a name. The usage of unpriced requests is included. Rollups
+    from before migration 0030 do not always have it; then it is read from single requests, which is slow, or unknown
+    with `stays_with_sums`. `with_attempts` also reads additional attempts and units other than tokens from single
+    requests; they are omitted if requests of the range have expired or were deleted. Raises InvalidRequest if the range
+    is no longer stored or has too many lines, StoreUnavailable.
     """
     source = question.source
     question.check_kept(source)
@@ -104,14 +101,14 @@ def cost_report(
 
 
 def _tables(question: CostQuestion, source: Source) -> dict[str, object]:
-    """Name the tables that have what is asked for with the fewest rows, and the days to take from the coarser one:
-    sums of the source's, and equal to it."""
+    """Return the tables that answer a question with the fewest rows, and the days to read from the coarser rollup,
+    which has the same sums."""
     is_by_model = {"tenant", "model"}.issuperset(question.by) and question.team is None and question.project is None
     days = DAYS_BY_MODEL if is_by_model else "requests_day"
     rollup = days if source == "requests_day" else source
     whole = question.whole_days if len(question.periods) == 1 else Period(question.start, question.start)
     if source == "requests_hour" and len(question.periods) == 1 and question.tenant is None:
-        # All tenants' hours lie everywhere in the table of a month's hours, and in a day's minutes together.
+        # For all tenants the rollup by minute is faster: it is partitioned by day, that by hour only by month.
         since = whole.end if question.start == whole.start < whole.end else question.start
         if question.asked_at - since <= MINUTES_KEPT - _MARGIN:
             rollup = "requests_minute"
@@ -165,7 +162,7 @@ def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKe
         if sums.unpriced_tokens is not None:
             continue
         asked = unpriced.get(name, CostSum())
-        # The rollup knows how many there were: where fewer are left, what they used is unknown.
+        # The rollup has the number of requests; if fewer are stored, their usage is unknown.
         if asked.unpriced_requests == sums.unpriced_requests:
             found[name] = replace(
                 sums,
@@ -177,7 +174,7 @@ def _add_unpriced_tokens(found: dict[LineKey, CostSum], unpriced: Mapping[LineKe
 def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
     for row in store.query(query("cost_attempts"), _parameters(question)):
         name, more = _key(row, question), FurtherAttempts.from_row(row)
-        # A group that only arrived after the sums were read is told by the next report.
+        # A group that arrived after the sums were read is in the next report.
         if name in found:
             found[name] = replace(
                 found[name],
@@ -190,19 +187,19 @@ def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: C
 def _add_units(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
     for row in store.query(query("cost_units"), _parameters(question)):
         name = _key(row, question)
-        if name in found:  # else it has just arrived, as with attempts
+        if name in found:  # otherwise it has just arrived
             found[name] = replace(found[name], units=tuple(int(count) for count in numbers_of(row["unit_counts"])))
 
 
 def _add_corrections(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
-    """Add booked corrections to the lines of the usage that they correct."""
+    """Add booked corrections to the lines in `found` of the usage that they correct."""
     for row in store.query(query("cost_corrections"), _parameters(question)):
         name, correction = _key(row, question), Correction.from_row(row)
         found[name] = correction.applied_to(found.get(name, CostSum()))
 
 
 def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:
-    """Make sure that no rule has deleted requests of the range. Raises InvalidRequest saying up to when one has."""
+    """Raise InvalidRequest, with the time, if a retention rule has deleted requests of the range."""
     deleted = deleted_since(store, question.start, question.tenant, question.team)
     if deleted is not None:
         until, tenant = deleted

@@ -1,4 +1,4 @@
-"""Spending of today, yesterday and the month so far, in one time zone, from rollups of days or hours."""
+"""Reads spending of today, yesterday and the month so far in a time zone, from daily or hourly rollups."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
@@ -15,7 +15,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class SpendingNow:
-    """Sums of calendar days. `day` and `month` are those of now, whole: what is to come in them is not there yet."""
+    """Sums of today, yesterday and this month. `day` and `month`: the current calendar periods, up to their end."""
 
     day: Period
     month: Period
@@ -33,9 +33,9 @@ def spending_now(
     project: str | None = None,
     model: str | None = None,
 ) -> SpendingNow:
-    """Read the days of this month up to today's end in a zone's calendar, and yesterday. Raises as `cost_report`.
+    """Return the spending of this month, today and yesterday in a time zone. Raises as `cost_report`.
 
-    The same as `tollkeeper cost report --from` the day's or month's beginning `--to` the day's end `--tz` the zone.
+    Same as `tollkeeper cost report` with --from at the start of the day or month, --to at the day's end, and --tz.
     """
     now = asked.moment
     local = now.astimezone(zone)

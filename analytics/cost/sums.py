@@ -1,4 +1,4 @@
-"""Sums over a group of requests. Unreported amounts are counted separately, never as zero."""
+"""Sums over a group of requests. Requests with unknown amounts are counted separately, never as zero."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from contracts.metering.usage import UNIT_LEAVES
 from contracts.pricing.money import usd
 from contracts.pricing.unit_prices import unit_of
 
-# The first fields of a sum, in their order, as the columns that they are read from.
+# Columns of the first fields of a sum, in order.
 _COLUMNS: Final = (
     *("request_count", "rejected_count", "input_sum", "cached_input_sum", "output_sum", "cost_pico_sum"),
     *("charged_pico_sum", "unpriced_count"),
@@ -27,20 +27,18 @@ _NO_UNITS: Final = (0,) * len(UNIT_LEAVES)
 class CostSum:
     """Requests, tokens, pico-USD and GPU nanoseconds of one group.
 
-    `requests` counts all, `rejected` of them those that no model saw. Tokens and money are sums over the requests that
-    reported them and were priced. What has no amount is one of three: `failed_requests` cost nothing,
-    `unknown_usage_requests` used what nobody knows, `unpriced_requests` used what no price card prices. Of
-    `partly_unpriced_requests` one kind of token has no price, the rest is in the sum.
-    `unpriced_input_tokens` and `unpriced_output_tokens` are those that no amount stands for, `None` if sums do not
-    tell and the requests are no longer kept. `estimated_pico_usd` is the part of the cost whose tokens were counted by
-    estimate, of `estimated_requests`. `charged_pico_usd` is what budgets were charged.
+    `requests` counts all requests, `rejected` those that reached no model. Tokens and money are sums over requests with
+    known usage and a price. Requests without an amount are `failed_requests` (free), `unknown_usage_requests` or
+    `unpriced_requests` (no price card). In `partly_unpriced_requests` one kind of token has no price; the rest is in
+    the sum. `unpriced_input_tokens` and `unpriced_output_tokens`: tokens without a price; `None` if rollups do not have
+    them and the requests have expired. `estimated_pico_usd`: the part of the cost with estimated token counts, of
+    `estimated_requests`. `charged_pico_usd`: charges to budgets.
 
-    `further_attempts` are tries beyond one a request (retries, hedges), `further_pico_usd` what they cost, which is in
-    no other sum; `further_unpriced` of them have no known cost. `units` counts what is sold by other units than tokens,
-    in the order of `UNIT_LEAVES`. Both say nothing in a report not asked for what single requests tell.
+    `further_attempts`: attempts beyond the first (retries, hedges); `further_pico_usd`: their cost, which is in no
+    other sum; `further_unpriced`: those without a known cost. `units`: usage in other units than tokens, in the order
+    of `UNIT_LEAVES`. Both are empty unless the report was read with attempts.
 
-    `priced_pico_usd` is net of booked corrections, which are `corrected_pico_usd` of it (below 0: credits); counts are
-    as they are after these.
+    `priced_pico_usd` includes booked corrections (`corrected_pico_usd`; below 0: credits), and so do the counts.
     """
 
     requests: int = 0
@@ -67,7 +65,7 @@ class CostSum:
 
     @property
     def recorded_pico_usd(self) -> int:
-        """Return what the requests were recorded to cost, before corrections."""
+        """Return the recorded cost before corrections, in pico-USD."""
         return self.priced_pico_usd - self.corrected_pico_usd
 
     @property
@@ -77,27 +75,25 @@ class CostSum:
 
     @property
     def priced_requests(self) -> int:
-        """Return the number of requests that have an amount, whole or in part."""
+        """Return the number of requests with a price, complete or partial."""
         return self.admitted - self.failed_requests - self.unknown_usage_requests - self.unpriced_requests
 
     @property
     def unpriced_tokens(self) -> int | None:
-        """Return the tokens that no amount stands for; `None` if not known."""
+        """Return the number of tokens without a price; `None` if unknown."""
         if self.unpriced_input_tokens is None or self.unpriced_output_tokens is None:
             return None
         return self.unpriced_input_tokens + self.unpriced_output_tokens
 
     @property
     def units_used(self) -> dict[str, Decimal]:
-        """Return what was used of each unit other than tokens, by its word on price cards (`UNIT_WORDS`). What was
-        not used is not in it.
-        """
+        """Return the usage of each unit other than tokens, by its name on price cards (`UNIT_WORDS`); without zeros."""
         by_word = zip(map(unit_of, UNIT_LEAVES), self.units, strict=True)
         return {word: Decimal(count) / each for (word, each), count in by_word if count}
 
     @property
     def cost_pico_usd(self) -> int | None:
-        """Return the cost of the priced requests, 0 if all failed; `None` if some used something and none is priced."""
+        """Return the cost of priced requests; 0 if all failed; `None` if there is usage but none has a price."""
         has_unknown = self.unpriced_requests or self.unknown_usage_requests
         is_unknown = has_unknown and self.priced_requests <= 0 and not self.corrected_pico_usd
         return None if is_unknown else self.priced_pico_usd
@@ -109,7 +105,7 @@ class CostSum:
         return None if cost is None else usd(cost)
 
     def __add__(self, other: "CostSum") -> "CostSum":
-        """Add another group's sums."""
+        """Return the sum with another group."""
         return CostSum(
             requests=self.requests + other.requests,
             rejected=self.rejected + other.rejected,
@@ -136,9 +132,9 @@ class CostSum:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Sequence[object]]) -> Iterator[Self]:
-        """Read the rows of cost_rollup.sql or cost_requests.sql; what unpriced requests used is unknown where
-        `mixed_count` of them lie in sums with priced ones. A report has thousands, so they come as columns, and fields
-        are told by their place."""
+        """Yield sums from columns of cost_rollup.sql or cost_requests.sql; the usage of unpriced requests is unknown if
+        `mixed_count` of them are in sums with priced ones. Columns are faster than rows; fields go by position.
+        """
         sums = [whole_numbers(columns[name]) for name in _COLUMNS]
         known = [whole_numbers(columns[name]) for name in ("unpriced_input_sum", "unpriced_output_sum")]
         tokens: list[Iterable[int | None]] = [*known]
@@ -153,5 +149,5 @@ def _both(one: int | None, other: int | None) -> int | None:
 
 
 def total_of(sums: Iterable[CostSum]) -> CostSum:
-    """Add groups up; of none, nothing."""
+    """Return the sum of groups; zeros if there are none."""
     return sum(sums, CostSum())

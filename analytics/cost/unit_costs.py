@@ -1,4 +1,4 @@
-"""Cost per request and per number of tokens: a group's cost divided by its priced usage."""
+"""Computes cost per request and per number of tokens: a group's cost divided by its priced usage."""
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -16,10 +16,10 @@ _PICO: Final = Decimal("0.000000000001")
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """Mean costs in USD, rounded to a pico-dollar; `None` if nothing with a price was counted.
+    """Mean costs in USD, rounded to a pico-dollar; `None` if nothing has a price.
 
-    Requests that failed, are of unknown usage or have no price are neither above nor below the line. `per_1k_tokens`
-    and `per_mtok` spread the whole cost over input and output together, `per_output_mtok` over the output alone.
+    Failed, unknown and unpriced requests are excluded from both numerator and denominator. `per_1k_tokens` and
+    `per_mtok`: cost over input and output tokens together; `per_output_mtok`: cost over output tokens.
     """
 
     per_request: Decimal | None
@@ -29,7 +29,7 @@ class UnitCosts:
 
 
 def unit_costs(sums: CostSum) -> UnitCosts:
-    """Return a group's unit costs. Those by tokens are unknown if it is not known which tokens have no price."""
+    """Return a group's unit costs. Those per token are `None` if the number of unpriced tokens is unknown."""
     cost = sums.priced_pico_usd
     tokens = output = None
     if sums.unpriced_input_tokens is not None and sums.unpriced_output_tokens is not None:
@@ -50,9 +50,9 @@ def _each(pico_usd: int, count: int | None, unit: int) -> Decimal | None:
 
 
 def unit_cost_over_time(over_time: Series) -> dict[str | None, tuple[Decimal | None, ...]]:
-    """Return USD per million tokens with a price, by group and step, rounded to a pico-dollar.
+    """Return USD per million priced tokens by group and step, rounded to a pico-dollar.
 
-    `None` if no token with a price was used, and if sums do not tell what requests without a price used.
+    `None` if no priced token was used, or if the number of unpriced tokens is unknown.
     """
     return {group: tuple(_of_point(point) for point in points) for group, points in over_time.groups.items()}
 

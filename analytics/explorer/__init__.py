@@ -1,1 +1,1 @@
-"""Single requests: finding them, and everything that is known of one."""
+"""Single requests: searching them, and the details of one."""

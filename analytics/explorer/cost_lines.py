@@ -17,7 +17,7 @@ REQUEST_FEE = "request"
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """Usage of one kind. `cost_usd` is `None` if no card is known that prices them; `tokens` of a fee too."""
+    """Usage of one kind. `cost_usd` is `None` without a known price; `tokens` is `None` for a fee."""
 
     leaf: str
     tokens: int | None
@@ -25,19 +25,19 @@ class CostLine:
 
     @property
     def unit(self) -> str:
-        """Return what it is sold by: "image", "second", ...; empty: a million tokens."""
+        """Return the pricing unit: "image", "second", ...; "" means a million tokens."""
         return unit_of(self.leaf)[0]
 
     @property
     def usd_per_unit(self) -> Decimal | None:
-        """Return the rate in USD per unit, or million tokens; `None` if it is not known, or nothing was used."""
+        """Return the rate in USD per unit (or per million tokens); `None` if it is unknown or nothing was used."""
         if not self.tokens or self.cost_usd is None:
             return None
         return self.cost_usd * unit_of(self.leaf)[1] / self.tokens
 
     @property
     def usd_per_mtok(self) -> Decimal | None:
-        """Return the rate in USD per million tokens; `None` if it is not known, or there were no tokens."""
+        """Return the rate in USD per million tokens; `None` if it is unknown or there were no tokens."""
         if not self.tokens or self.cost_usd is None:
             return None
         return self.cost_usd * 1_000_000 / self.tokens
@@ -45,19 +45,20 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class CostLines:
-    """The lines, and what of the recorded cost they do not explain (`None` if it or they are unknown).
+    """The lines, and the rest of the recorded cost that they do not explain (`None` if unknown).
 
-    A rest is there where the card was not kept, a kept answer was sold at a policy's price, or further tries cost.
+    There is a rest if the price card was deleted, for cached responses (priced by a policy), and for additional
+    attempts.
     """
 
     total_usd: Decimal | None
     lines: tuple[CostLine, ...]
     rest_usd: Decimal | None
-    missing: str = ""  # what has no price, and what to do, in one sentence; empty: nothing is missing
+    missing: str = ""  # one sentence on usage without a price, with a remedy; "" if there is none
 
 
 def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
-    """Split a request's cost with the card whose version its record names. Lines and rest sum to the total."""
+    """Split a request's cost by the price card that its record names. Lines and rest sum to the total."""
     card = card_of_version(request.labels["price_version"], {card.version: card for card in cards})
     cost = bill(request.usage, request.labels["operation"], card)
     lines = [
@@ -73,7 +74,7 @@ def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
 
 
 def _missing(request: SingleRequest) -> str:
-    """Name what of a request has no price, and what to do about it; empty if all of it has one, or is not known."""
+    """Return a sentence on a request's usage without a price, with a remedy; "" if there is none, or it is unknown."""
     labels, model = request.labels, request.labels["model"]
     if request.unpriced_leaves:
         kinds = ", ".join(request.unpriced_leaves)

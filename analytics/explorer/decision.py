@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A replica that might have answered. Its score is the time to the first token that was predicted for it."""
+    """A replica that could have answered. Its score is the predicted time to first token."""
 
     replica: str
     predicted_ms: float
@@ -18,11 +18,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RouteDecision:
-    """What the gateway noted. Only some requests note their candidates (a sample); `said` is everything as noted.
+    """A recorded routing decision. Only a sample of requests records candidates; `said` is the raw decision.
 
-    `order` are a route's entries as they came into question, `skipped` those that did not, with the reason. `actual_ms`
-    is the time to the first token that came; `regret_ms` what the cheapest prediction, had it come true, would have
-    spared.
+    `order`: the eligible entries of a route in order; `skipped`: the others, with the reason. `actual_ms`: actual time
+    to first token; `regret_ms`: actual time minus the best prediction.
     """
 
     policy: str = ""
@@ -37,7 +36,7 @@ class RouteDecision:
 
 
 def read_decision(text: str) -> RouteDecision:
-    """Read a record's decision. What is empty or none of ours is a decision that says nothing: the record is old."""
+    """Parse a record's decision. Empty or unreadable text (of old records) returns an empty decision."""
     try:
         said = json.loads(text) if text else {}
     except ValueError:

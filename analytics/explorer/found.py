@@ -1,4 +1,4 @@
-"""The requests that were looked for: a page of them, and how many there are over time."""
+"""Searches requests: returns a page of matches, and their number over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ from backends.store.client import Row, StoreClient
 from contracts.recording.records import Outcome
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
+_MARGIN: Final = timedelta(hours=2)  # retention of rollups: see `analytics.scope`
 _WORD_COLUMNS: Final = frozenset(
     {"model", "team", "project", "error_code", "prompt_name", "run_id", "conversation_id", "end_user"}
 )
-_MATCHES_TOLD: Final = 5_000  # with a name in them: so many are counted here as quickly as in the store
-_ROUNDED_SECONDS: Final = 2e-6  # to which a moment of today is known where it travels as a floating-point number
+_MATCHES_TOLD: Final = 5_000  # up to so many matches of a name are counted here instead of in the store
+_ROUNDED_SECONDS: Final = 2e-6  # precision of a current time as a float
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRequest:
-    """One line of the list. `None` was not measured, reported or priced; an empty text says that there was none."""
+    """One row of the list. `None`: not measured, reported or priced; "" means that there is none."""
 
     request_id: UUID
     started_at: datetime
@@ -56,7 +56,7 @@ class FoundRequest:
     cost_usd: Decimal | None
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values; money as decimal text."""
+        """Return the row as JSON types; money as decimal text."""
         return {
             "request_id": str(self.request_id),
             "started_at": self.started_at.isoformat(),
@@ -82,10 +82,10 @@ class FoundRequest:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search for a page came upon, so that counting need not search again.
+    """Intermediate results of a search, which counting can reuse.
 
-    `columns` are those that may have the word. `matches` are all that match, each with its Unix nanosecond and outcome;
-    `None` if they are many, or were not looked for.
+    `columns`: those that may contain the word. `matches`: all matches, with time (Unix ns) and outcome; `None` if there
+    are many, or if they were not read.
     """
 
     columns: frozenset[str] = _WORD_COLUMNS
@@ -94,7 +94,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A page of the list, in the order that was asked for, and what was come upon on the way."""
+    """A page of the list in the requested order, and the search's intermediate results."""
 
     question: RequestQuestion
     requests: tuple[FoundRequest, ...]
@@ -104,7 +104,7 @@ class FoundPage:
 
 @dataclass(frozen=True, slots=True)
 class MatchesOverTime:
-    """How many requests match, by outcome; each has one count per entry of `steps` (starts, UTC)."""
+    """Number of matches by outcome, with one count per entry of `steps` (starts, UTC)."""
 
     step: timedelta
     steps: tuple[datetime, ...]
@@ -112,12 +112,12 @@ class MatchesOverTime:
 
     @property
     def total(self) -> int:
-        """Count them all."""
+        """Return the total number of matches."""
         return sum(sum(counts) for counts in self.outcomes.values())
 
 
 def find_requests(store: StoreClient, question: RequestQuestion) -> FoundPage:
-    """Find one page of requests. Raises StoreUnavailable, InvalidRequest on a search that contradicts its filters."""
+    """Return one page of matches. Raises StoreUnavailable, InvalidRequest if the search contradicts its filters."""
     columns = _searched(store, question)
     parameters = {**question.parameters(), **question.page_parameters(), **_flags(columns)}
     if question.is_of_a_name:
@@ -131,14 +131,14 @@ def find_requests(store: StoreClient, question: RequestQuestion) -> FoundPage:
         searched = Searched(columns)
         narrowed = _narrowed(store, question)
         rows = store.query(query("requests_found"), {**parameters, **narrowed})
-        if narrowed and len(rows) <= PAGE_ROWS:  # a rule has deleted some of those that were counted
+        if narrowed and len(rows) <= PAGE_ROWS:  # a retention rule has deleted some of the counted requests
             rows = store.query(query("requests_found"), parameters)
     page = _listed(store, rows[:PAGE_ROWS], parameters)
     return FoundPage(question, page, len(rows) > PAGE_ROWS, searched)
 
 
 def _listed(store: StoreClient, rows: Sequence[Row], parameters: Mapping[str, object]) -> tuple[FoundRequest, ...]:
-    """Read the requests that were found, in their order; in between a rule may delete some."""
+    """Read the found requests, in their order; some may have been deleted by a rule meanwhile."""
     if not rows:
         return ()
     moments = [number_of(row["started_at_ns"]) for row in rows]
@@ -153,9 +153,7 @@ def _listed(store: StoreClient, rows: Sequence[Row], parameters: Mapping[str, ob
 
 
 def _searched(store: StoreClient, question: RequestQuestion) -> frozenset[str]:
-    """Return which columns are searched for a word: those that have it somewhere. One tenant's rows are few and lie
-    together, so there all are.
-    """
+    """Return the columns to search for a word: those that contain it anywhere; all columns for a single tenant."""
     if question.search.word is None or question.tenant is not None:
         return _WORD_COLUMNS
     rows = store.query(query("word_columns"), question.parameters())
@@ -167,8 +165,8 @@ def _flags(searched: frozenset[str]) -> dict[str, object]:
 
 
 def _narrowed(store: StoreClient, question: RequestQuestion) -> dict[str, object]:
-    """Return a later start that the page lies behind, where the requests of the last days tell it: all tenants' lie
-    everywhere in `requests`, and a month is looked through for the last minute.
+    """Return a later start for the search of the newest requests of all tenants, from `requests_recent`; `requests` is
+    not ordered by time, so the whole range would be scanned.
     """
     recent = question.asked_at - RECENT_KEPT + _MARGIN
     if not question.is_in_order_of_time or question.tenant is not None or question.period.end <= recent:
@@ -186,9 +184,9 @@ def _narrowed(store: StoreClient, question: RequestQuestion) -> dict[str, object
 
 
 def count_matches(store: StoreClient, question: RequestQuestion, searched: Searched | None = None) -> MatchesOverTime:
-    """Count all that match, over time; from sums, where these tell it. Raises as `find_requests` does.
+    """Return the number of matches over time, from rollups if possible. Raises as `find_requests` does.
 
-    `searched` is what a page of the same question told: else it is asked again.
+    `searched`: intermediate results of the same question's page; without it they are computed again.
     """
     period = question.period
     scope = Scope(period.start, period.end)
@@ -211,7 +209,7 @@ def count_matches(store: StoreClient, question: RequestQuestion, searched: Searc
 def _counted(
     store: StoreClient, question: RequestQuestion, searched: Searched | None, step: int, origin: int
 ) -> Iterator[tuple[int, Outcome, int]]:
-    """Yield how many match by step (its start in Unix seconds) and outcome, in any order."""
+    """Yield (step's start in Unix seconds, outcome, count), in any order."""
     if searched is not None and searched.matches is not None:
         steps = ((at_ns // 10**9 - origin) // step * step + origin for at_ns, _ in searched.matches)
         yield from ((at, outcome, 1) for at, (_, outcome) in zip(steps, searched.matches, strict=True))

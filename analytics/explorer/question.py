@@ -14,7 +14,7 @@ Sort = Literal["newest", "ttft", "duration", "cost", "tokens"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 PAGE_ROWS: Final = 50
-MAX_PAGES: Final = 200  # what lies behind is found by a narrower question, not by paging
+MAX_PAGES: Final = 200  # maximum page; further results need a narrower search
 
 _SORT_COLUMNS: Final[dict[Sort, str]] = {
     "newest": "started_at",
@@ -27,10 +27,10 @@ _SORT_COLUMNS: Final[dict[Sort, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestQuestion:
-    """Requests that began in `period`, of one tenant, team and so on or, where `None`, of all. `page` counts from 1.
+    """Requests that started in `period`, of one tenant, team and so on, or of all if `None`. `page` counts from 1.
 
-    What is sorted by something unknown comes last. `asked_at` decides which sums still hold the range. Raises
-    InvalidRequest on a page beyond the 200 that are given.
+    Unknown values are sorted last. `asked_at` determines which rollups still have the range. Raises InvalidRequest for
+    a page beyond 200.
     """
 
     period: Period
@@ -54,7 +54,7 @@ class RequestQuestion:
 
     @classmethod
     def of(cls, scope: Scope, search: Search, outcome: Outcome | None, sort: Sort, page: int) -> "RequestQuestion":
-        """Ask within a scope."""
+        """Return the question for a scope."""
         return cls(
             Period(scope.start, scope.end),
             scope.tenant,
@@ -70,7 +70,7 @@ class RequestQuestion:
         )
 
     def parameters(self) -> dict[str, object]:
-        """Return what both queries bind."""
+        """Return the parameters of both queries."""
         search = self.search
         return {
             "start": self.period.start.timestamp(),
@@ -105,25 +105,21 @@ class RequestQuestion:
 
     @property
     def is_in_sums(self) -> bool:
-        """Return whether sums tell how many there are: nothing is asked that these do not tell apart."""
+        """Return whether rollups can count the matches, because they have all dimensions of the filters."""
         return self.search == Search() and self.key is None
 
     @property
     def is_in_order_of_time(self) -> bool:
-        """Return whether `requests_recent` tells which requests are the newest: it has their tenant and model alone."""
+        """Return whether `requests_recent` can find the newest matches; it has only tenant and model."""
         return self.is_in_sums and self.sort == "newest" and self.outcome is None and not (self.team or self.project)
 
     @property
     def is_of_a_name(self) -> bool:
-        """Return whether an end user's name or a part of a name is looked for over all tenants: few match, of any
-        time.
-        """
+        """Return whether the search is for a (partial) name over all tenants, which has few matches at any time."""
         return self.tenant is None and (self.search.word is not None or self.search.user is not None)
 
     def page_parameters(self) -> dict[str, object]:
-        """Return what the query of a page binds besides: one row more than a page has tells whether there is
-        another.
-        """
+        """Return the additional parameters of a page's query; it reads one row more, to detect a further page."""
         return {
             "sort": _SORT_COLUMNS[self.sort],
             "row_limit": PAGE_ROWS + 1,
@@ -132,7 +128,7 @@ class RequestQuestion:
 
 
 def read_outcome(text: str | None) -> Outcome | None:
-    """Read an outcome's name; empty is all. Raises InvalidRequest."""
+    """Parse an outcome; "" returns `None` (all). Raises InvalidRequest."""
     if not text:
         return None
     if text not in OUTCOMES:
@@ -141,14 +137,14 @@ def read_outcome(text: str | None) -> Outcome | None:
 
 
 def read_sort(text: str) -> Sort:
-    """Read an order's name. Raises InvalidRequest."""
+    """Parse a sort order. Raises InvalidRequest."""
     if text not in SORTS:
         raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose one of {', '.join(SORTS)}", param="sort")
     return text
 
 
 def _both(filtered: str | None, searched: str | None, name: str) -> str | None:
-    """Return the value of filter or search. Raise InvalidRequest if they contradict each other."""
+    """Return the value of filter or search. Raises InvalidRequest if they are different."""
     if filtered is not None and searched is not None and filtered != searched:
         raise InvalidRequest(f"the filter asks for {name} {filtered!r} and the search for {searched!r}", param="search")
     return searched if filtered is None else filtered

@@ -1,4 +1,4 @@
-"""One request as plain values: what `tollkeeper request show --json` prints."""
+"""Converts a request to JSON types, as `tollkeeper request show --json` prints it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -14,9 +14,9 @@ from analytics.explorer.waterfall import waterfall
 
 
 def request_as_json(request: SingleRequest, costs: CostLines, slow: SlowTokens | None) -> dict[str, object]:
-    """Return everything that is known of a request. Money is decimal text; times are nanoseconds from its arrival.
+    """Return all details of a request. Money is decimal text; times are nanoseconds from its arrival.
 
-    `slow` is `None` for the one that may not see what engines did.
+    `slow` is `None` if the caller may not see engine data.
     """
     fall = waterfall(request)
     return {

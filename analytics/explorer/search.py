@@ -1,4 +1,4 @@
-"""Parse search text for requests: `user:alice error:rate_limit_exceeded ttft>500ms`, an id, or a part of a name."""
+"""Parses search text for requests: `user:alice error:rate_limit_exceeded ttft>500ms`, an id, or a part of a name."""
 
 import re
 import shlex
@@ -26,9 +26,9 @@ _HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a request has to match, all of it. `None` asks for nothing. Times are nanoseconds and must be exceeded.
+    """Conditions that a request must all match; `None`: no condition. Times are exclusive lower bounds in nanoseconds.
 
-    `word` is part of a model, team, project, error, prompt, end user, conversation or run, whatever its case.
+    `word`: part of a model, team, project, error, prompt, end user, conversation or run, case-insensitive.
     """
 
     request_id: UUID | None = None
@@ -55,17 +55,17 @@ class Search:
 
     @property
     def word_pattern(self) -> str:
-        """Return what a lower-cased text that has the word in it is LIKE; where none is asked for, everything."""
+        """Return the LIKE pattern for lower-cased text that contains the word; "%%" without a word."""
         return f"%{_literal(self.word or '')}%"
 
     @property
     def user_pattern(self) -> str:
-        """Return what the end user's lower-cased name is LIKE, by which the store's index finds it."""
+        """Return the LIKE pattern for the end user's lower-cased name, which the store's index supports."""
         return _literal(self.user or "")
 
 
 def _literal(text: str) -> str:
-    """Return the pattern of a text in lower case, as the store's `lower` makes it: of ASCII letters alone."""
+    """Return the escaped pattern of a text, with only ASCII letters lower-cased, like the store's `lower`."""
     lowered = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     return re.sub(r"[\\%_]", r"\\\g<0>", lowered)
 
@@ -73,7 +73,7 @@ def _literal(text: str) -> str:
 def read_search(text: str) -> Search:
     """Parse search text. Terms are separated by spaces; quotes keep a value with spaces together.
 
-    Raise InvalidRequest, naming the term, on an unknown name or an invalid value.
+    Raises InvalidRequest with the term, for an unknown name or an invalid value.
     """
     if len(text) > MAX_SEARCH_CHARACTERS:
         raise InvalidRequest(
@@ -94,7 +94,7 @@ def read_search(text: str) -> Search:
 
 
 def _with_term(search: Search, term: str) -> Search | None:
-    """Add one term; `None` if it is a word."""
+    """Return the search with one term added; `None` if the term is a word."""
     if (above := _ABOVE.fullmatch(term)) is not None:
         return _with_least(search, *above.groups())
     if (request_id := _uuid(term)) is not None:

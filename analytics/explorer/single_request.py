@@ -1,4 +1,4 @@
-"""Everything that is kept of one request, found by its id."""
+"""Reads all stored data of one request by its id."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from contracts.errors import InvalidRequest, NotFound
 from contracts.metering.gaps import GAP_UNIT_NS
 from contracts.metering.usage import LEAVES, Leaf, Usage, column_of
 
-_AROUND: Final = timedelta(minutes=10)  # between an id's time and the record's: both are made by one gateway
-_LONGEST: Final = timedelta(days=1)  # for which tries of a request are looked for
+_AROUND: Final = timedelta(minutes=10)  # maximum difference of the id's and the record's time
+_LONGEST: Final = timedelta(days=1)  # time range in which a request's attempts are searched
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,7 +45,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class GpuSplit:
-    """The GPU time a request was charged with, by phase, and by which method. Times in nanoseconds."""
+    """The GPU time charged to a request by phase, in nanoseconds, and the method of attribution."""
 
     prefill_ns: int
     decode_ns: int
@@ -57,16 +57,16 @@ class GpuSplit:
 
     @property
     def total_ns(self) -> int:
-        """Add the phases up."""
+        """Return the sum of the phases in nanoseconds."""
         return self.prefill_ns + self.decode_ns + self.recompute_ns + self.wasted_ns
 
 
 @dataclass(frozen=True, slots=True)
 class SingleRequest:
-    """One request. `labels` are its texts by their column's name, empty if there is none; `counts` its numbers.
+    """One request. `labels`: its text columns by name ("" if empty); `counts`: its numeric columns.
 
-    `gaps_ns` are the times between its tokens. `usage` and money are `None` if not reported or priced. `gpu` is `None`
-    if no engine of ours answered.
+    `gaps_ns`: times between its tokens. `usage` and money are `None` if not reported or priced. `gpu` is `None` if no
+    own engine answered.
     """
 
     request_id: UUID
@@ -92,25 +92,25 @@ class SingleRequest:
     gpu: GpuSplit | None
     decision: RouteDecision
     tries: tuple[Try, ...]
-    unpriced_leaves: tuple[str, ...] = ()  # kinds of tokens it used that its price card has no price for
+    unpriced_leaves: tuple[str, ...] = ()  # used kinds of tokens without a price on its price card
 
     @property
     def started_at(self) -> datetime:
-        """Return its start (UTC), to the microsecond."""
+        """Return its start (UTC) with microseconds."""
         return _EPOCH + timedelta(microseconds=self.started_at_ns // 1000)
 
     @property
     def tenant(self) -> str:
-        """Return the name of its payer."""
+        """Return its tenant."""
         return self.labels["tenant"]
 
     @property
     def is_of_engine(self) -> bool:
-        """Return whether an engine of ours answered: its tokens are by the engine's clock, or have GPU time."""
+        """Return whether an own engine answered: its token times are by the engine's clock, or it has GPU time."""
         return self.gpu is not None or self.labels["gap_clock"] == "engine"
 
 
-# A name here -> the query's column.
+# Field name -> column of the query.
 _LABELS: Final[Mapping[str, str]] = {
     **{name: f"{name}_label" for name in ("tenant", "team", "project", "outcome", "route", "model", "provider")},
     **{"replica": "replica_label", "cache": "cache_label", "trace_id": "trace_hex"},
@@ -136,9 +136,9 @@ _COUNTS: Final = (
 def single_request(
     store: StoreClient, request_id: UUID, tenant: str | None = None, team: str | None = None
 ) -> SingleRequest:
-    """Return one request, of one tenant's team or, where `None`, of whomever.
+    """Return one request, of one tenant and team, or of any if `None`.
 
-    Raises NotFound if it is not in the store, not yet, or another's; StoreUnavailable.
+    Raises NotFound if it is not in the store (yet) or not of that tenant and team; StoreUnavailable.
     """
     period = about_when(request_id)
     reach: dict[str, object] = {"tenant": tenant, "team": team, "request_id": request_id}
@@ -160,7 +160,7 @@ def single_request(
 
 
 def about_when(request_id: UUID) -> Period:
-    """Return when a request of that id began: ten minutes about what a UUIDv7 says, else all that is kept."""
+    """Return the period in which a request started: ten minutes around a UUIDv7's time, else the whole retention."""
     try:
         began = began_about(request_id)
     except InvalidRequest:

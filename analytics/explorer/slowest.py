@@ -1,4 +1,4 @@
-"""Why the slowest tokens of one request were slow: the time before each, by what the engine did meanwhile."""
+"""Explains the slowest tokens of one request: the time before each, by what the engine did in it."""
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -11,10 +11,10 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class SlowToken:
-    """A token (0 is the first), for how long it was waited, and that time by its cause.
+    """A token (0 is the first), the time before it, and that time by cause.
 
-    `others` is with how many other requests the engine was busy at most in one step meanwhile, `others_prefilling` how
-    many of them had their prompts read in one.
+    `others`: maximum number of other requests in one step in that time; `others_prefilling`: maximum number of them in
+    prefill.
     """
 
     token: int
@@ -25,13 +25,13 @@ class SlowToken:
 
     @property
     def main_cause(self) -> str:
-        """Return the name of the cause that took longest: a field of TokenTime without its unit."""
+        """Return the cause with the longest time: the name of a field of TokenTime without its unit."""
         return max(fields(TokenTime), key=lambda one: getattr(self.time, one.name)).name.removesuffix("_ns")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpan:
-    """A step of the engine that had the request in it, in nanoseconds from the request's arrival."""
+    """An engine step that computed for the request, in nanoseconds from the request's arrival."""
 
     begin_ns: int
     end_ns: int
@@ -42,8 +42,7 @@ class EngineSpan:
 class SlowTokens:
     """The slowest tokens, slowest first, and the steps that computed the request.
 
-    Without steps, of a provider or after the 72 hours for which they are kept, `has_steps` is `False`, and all time is
-    `outside`.
+    Without steps (a provider's answer, or after 72 hours), `has_steps` is False and all time is `outside`.
     """
 
     tokens: tuple[SlowToken, ...]
@@ -51,15 +50,15 @@ class SlowTokens:
 
     @property
     def has_steps(self) -> bool:
-        """Return whether the engine told of a step with the request."""
+        """Return whether an engine reported a step with the request."""
         return bool(self.steps)
 
 
 def slowest_tokens(store: StoreClient, request: SingleRequest, count: int = 5) -> SlowTokens:
-    """Explain the `count` tokens that were waited for longest. Raises StoreUnavailable.
+    """Return the causes of the `count` slowest tokens. Raises StoreUnavailable.
 
-    The engine's steps are all tenants', so `store` must be one that reads them; what comes back names nobody, and is
-    for the one that may see the request.
+    `store` must be unrestricted, because engine steps are not stored by tenant. The result contains no names, and may
+    be shown to whoever may see the request.
     """
     fall = waterfall(request)
     if not fall.token_ns:

@@ -1,4 +1,4 @@
-"""Split a range into parts that rollups of days, hours and minutes cover, and the rest."""
+"""Splits a range into parts that daily, hourly and minute rollups cover, and the rest."""
 
 from datetime import timedelta
 from math import ceil, floor
@@ -10,14 +10,14 @@ from analytics.scope import DAYS_BY_MODEL, HOURS_KEPT, MINUTES_KEPT
 _DAY: Final = 86_400
 _HOUR: Final = 3_600
 _MINUTE: Final = 60
-_MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
+_MARGIN: Final = timedelta(hours=2)  # retention of rollups: see `analytics.scope`
 
 
 def summed_parts(question: RequestQuestion, step: int) -> dict[str, object]:
-    """Return what requests_summed.sql binds besides: the whole minutes within the range, in these the whole hours, and
-    in these the whole days; each as wide as the one it lies in is not needed for.
+    """Return the additional parameters of requests_summed.sql: the parts of the range to read from the rollups by
+    minute, hour and day, the coarsest where possible.
 
-    A part is empty (it ends where it begins) where `step`, in seconds, is finer than it, or its table has forgotten.
+    A part is empty (start = end) if `step` (seconds) is finer than its rollup, or if the rollup has expired.
     """
     start, end = question.period.start.timestamp(), question.period.end.timestamp()
     age = question.asked_at - question.period.start
@@ -42,6 +42,6 @@ def summed_parts(question: RequestQuestion, step: int) -> dict[str, object]:
 
 
 def _within(start: float, end: float, length: int) -> tuple[int, int] | None:
-    """Return the first and last bound of the whole units of `length` seconds within; `None` if there is none."""
+    """Return the range of whole units of `length` seconds within a range; `None` if there is none."""
     first, last = ceil(start / length) * length, floor(end / length) * length
     return (first, last) if first < last else None

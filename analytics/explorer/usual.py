@@ -1,4 +1,4 @@
-"""Usual times to first token at a request's target: in the day before, and around that time."""
+"""Reads usual times to first token at a request's target: in the day before, and around that time."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +15,9 @@ _NEAR_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class UsualTimes:
-    """Times to the first token of the same tenant's requests to the same model at the same target, in nanoseconds.
+    """Times to first token in ns of the same tenant's requests to the same model at the same target.
 
-    `day_count` requests in the day before; `near_count` within five minutes of it. `None` if there were none.
+    `day_count`: requests in the day before; `near_count`: within five minutes of it. Times are `None` without requests.
     """
 
     day_count: int
@@ -29,7 +29,7 @@ class UsualTimes:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredBy:
-    """Which request is asked about: when it began (Unix nanoseconds), and the model and target that answered it."""
+    """The request to compare: its start (Unix ns), and the model and target that answered it."""
 
     request_id: UUID
     started_at_ns: int
@@ -38,7 +38,7 @@ class AnsweredBy:
 
 
 def usual_times(store: StoreClient, tenant: str, team: str | None, request: AnsweredBy) -> UsualTimes:
-    """Return what was usual for a request of this tenant, among those of one team of it. Raises StoreUnavailable."""
+    """Return the usual times for a request, among those of its tenant (and team, if given). Raises StoreUnavailable."""
     at = request.started_at_ns // _SECOND
     parameters = {
         "tenant": tenant,

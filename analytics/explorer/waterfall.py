@@ -1,4 +1,4 @@
-"""A request's time laid out: from its arrival through admission, queues and prefill to every token and its end."""
+"""Splits a request's time into stages: admission, queues, prefill, every token, and its end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Stage = Literal["admission", "gateway_queue", "engine_queue", "cold_start", "fir
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a request's time, in nanoseconds from its arrival at the gateway."""
+    """A stage of a request, in nanoseconds from its arrival at the gateway."""
 
     stage: Stage
     begin_ns: int
@@ -20,13 +20,13 @@ class Span:
 
     @property
     def length_ns(self) -> int:
-        """Return how long it took."""
+        """Return its duration in nanoseconds."""
         return self.end_ns - self.begin_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """Spans that lie end to end and sum to the whole, and the moment of every token (ns from the arrival)."""
+    """Consecutive stages that sum to the whole, and the time of every token (ns from the arrival)."""
 
     spans: tuple[Span, ...]
     token_ns: tuple[int, ...]
@@ -34,19 +34,18 @@ class Waterfall:
 
 
 def waterfall(request: SingleRequest) -> Waterfall:
-    """Lay a request's time out. What was not measured is part of the span that holds it, never a span of its own.
+    """Return a request's stages. Unmeasured time is part of the enclosing stage, never a stage of its own.
 
-    Admission ends when the request may be sent on; its end may have been spent in the gateway's queue. The wait in the
-    engine's queue and for a model to wake come next, by the engine's word; what is left until the first token is
-    prefill, and the way there and back. An attempt that failed before lies in there too. Of an answer whose tokens were
-    not timed all of that is one span, `answer`.
+    Admission ends when the request may be sent; its last part may be the gateway's queue. Next come the engine's queue
+    and model wake-up, as the engine reports them; the rest until the first token is prefill, which includes network
+    time and failed attempts. If tokens were not timed, all of that is one stage, `answer`.
     """
     duration = request.duration_ns
     work: Stage = "answer" if request.ttft_ns is None else "first_token"
     first = duration if request.ttft_ns is None else min(request.ttft_ns, duration)
     tokens = () if request.ttft_ns is None else tuple(accumulate(request.gaps_ns, initial=request.ttft_ns))
     if request.admission_ns is None:
-        # Refused before it was let in, or by a way that does not tell.
+        # Refused before admission, or by a path that records no admission time.
         stages: list[tuple[Stage, int]] = [(work, first)]
     else:
         admitted = min(request.admission_ns, first)

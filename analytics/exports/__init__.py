@@ -1,1 +1,1 @@
-"""Costs for other programs and for people who pay: FOCUS files, tables, invoices."""
+"""Exports of costs: FOCUS files, tables, invoices."""

@@ -1,4 +1,4 @@
-"""Billing of charges: document, currency, and further fields that documents need beside usage."""
+"""Determines the document and currency of charges, and the amounts on documents besides usage (terms, taxes)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from contracts.pricing.money import pico_usd
 from contracts.pricing.rates import RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
-DISCOUNT, FREE_TIER, COMMITMENT = "discount", "free_tier", "commitment"  # of a tenant's terms
+DISCOUNT, FREE_TIER, COMMITMENT = "discount", "free_tier", "commitment"  # names of amounts from a tenant's terms
 TAX, ROUNDING, LATE = "tax", "rounding", "late_usage"
 EXTRAS: Final = frozenset({DISCOUNT, FREE_TIER, COMMITMENT, TAX, ROUNDING, LATE})
 PRECISE: Final = Decimal("1e-12")
@@ -30,7 +30,7 @@ _TERMS: Final = (("free tier", FREE_TIER), ("commitment", COMMITMENT))
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What a document asks for beside usage and corrections: `amount` is in its currency."""
+    """An amount on a document besides usage and corrections, in its currency."""
 
     kind: str
     name: str
@@ -39,9 +39,9 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """The document that charges are on, and its currency. `usd_rate`: units of it that one USD is.
+    """The document that charges are on, and its currency. `usd_rate`: units of the currency per USD.
 
-    `own_pico_usd` is what an issued invoice bills of its own month's usage.
+    `own_pico_usd`: the part of an issued invoice for its own month's usage.
     """
 
     number: str
@@ -65,11 +65,11 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class Billing:
-    """The register, and what drafts are made of. An empty one bills everything by drafts in USD.
+    """The issued documents, and the data for drafts. An empty one bills everything by drafts in USD.
 
-    `months` are closed months by tenant and month. `credit_notes` are by adjustment. `others` are the parts of a
-    month's usage, in pico-USD, that other invoices than its own bill, by tenant and month. `has_extras` is false if the
-    charges asked for are not all of their tenants': terms, taxes and rounding are of whole invoices.
+    `months`: closed months by (tenant, month). `credit_notes`: by adjustment. `others`: by (tenant, month), the
+    pico-USD of the month's usage that other invoices bill. `has_extras` is false if only some of the tenants' charges
+    are exported, because terms, taxes and rounding apply to whole invoices.
     """
 
     months: Mapping[tuple[str, str], Billed] = field(default_factory=dict)
@@ -83,23 +83,24 @@ class Billing:
     has_extras: bool = False
 
     def of(self, charge: Charge, month: Period, name: str, account: str) -> Billed:
-        """Return what a charge of a month (`name`: such as 2026-11) is billed by; `account` is whose draft it else is.
+        """Return the document of a charge of a month (`name`: such as 2026-11); if none is issued, the draft of
+        `account`.
 
-        Raise ConfigurationError if the account's currency has no rate at the month's end.
+        Raises ConfigurationError if the account's currency has no rate at the month's end.
         """
         if charge.meter == CREDIT and charge.adjustment in self.credit_notes:
             return self.credit_notes[charge.adjustment]
         return self.months.get((charge.tenant, name)) or self.draft(charge.tenant, month, name, account)
 
     def draft(self, tenant: str, month: Period, name: str, account: str) -> Billed:
-        """Return an account's draft, without extras. Raise ConfigurationError if its currency has no rate."""
+        """Return an account's draft, without extras. Raises ConfigurationError if its currency has no rate."""
         currency = self.currencies.get(tenant, "USD")
         return Billed(f"draft {name}/{account}", currency, rate_at_end(self.rates, month, currency).units_per_usd)
 
     def with_extras(self, tenant: str, month: Period, name: str, charges: Iterable[Charge], zone: ZoneInfo) -> Billed:
-        """Return what a tenant's month is billed by: its invoice, or its draft with what terms add so far.
+        """Return the document of a tenant's month: its invoice, or its draft with the amounts of its terms so far.
 
-        Raise as `draft` does.
+        Raises as `draft` does.
         """
         issued = self.months.get((tenant, name))
         if issued is not None:
@@ -113,7 +114,7 @@ class Billing:
         return replace(draft, extras=extras)
 
     def tenants_of(self, name: str, month: Period, charges: Iterable[Charge]) -> list[str]:
-        """Return the tenants that have charges, a document or a commitment in a month, in order."""
+        """Return the tenants with charges, a document or a commitment in a month, sorted."""
         found = {charge.tenant for charge in charges} | {tenant for tenant, of in self.months if of == name}
         last = month.end - timedelta(microseconds=1)
         found |= {terms.subject for terms in self.rates.all_terms(last) if terms.committed_usd}
@@ -123,7 +124,7 @@ class Billing:
 
 
 def load_billing(session: Session, as_of: datetime, *, tenant: str = "", has_extras: bool = True) -> Billing:
-    """Read the register and what drafts are made of; of one tenant if named."""
+    """Read the issued documents and the data for drafts, of all tenants or of one."""
     documents = unpaged_documents(session, tenant=tenant)
     cancelled = {one.corrects for one in documents if one.kind == "cancellation"}
     standing = [one for one in documents if one.kind != "cancellation" and one.number not in cancelled]
@@ -153,7 +154,7 @@ def load_billing(session: Session, as_of: datetime, *, tenant: str = "", has_ext
 
 
 def _billed(one: BookDocument) -> Billed:
-    """Return a document with what it asks for beside usage: all of it and the exact usage sum to what is payable."""
+    """Return a document with its extras; these and the exact usage sum to the payable amount."""
     extras = [Extra(_kind(text), text, Decimal(amount)) for text, amount in one.terms]
     extras += [Extra(TAX, f"{name} {percent} %", Decimal(amount)) for name, percent, amount in one.taxes]
     own = pico_usd(Decimal(one.net_by_month.get(one.month, "0")))
@@ -171,10 +172,10 @@ def _kind(name: str) -> str:
 def moved_parts(
     billing: Billing, tenant: str, name: str, own: Billed, charges: Sequence[Charge], zone: ZoneInfo
 ) -> list[tuple[Billed, int]]:
-    """Return what of a month's usage is on other documents than its own, as pairs that sum to zero, in pico-USD.
+    """Return the parts of a month's usage on other documents, as (document, pico-USD) pairs that sum to 0.
 
-    Usage of a closed month that no invoice has billed yet is on the next one. It is told if the charges are of the
-    tenant's own calendar.
+    Usage of a closed month that no invoice has billed yet is on the next one; included only if the charges are for
+    months in the tenant's own time zone.
     """
     parts = list(billing.others.get((tenant, name), ()))
     if (tenant, name) in billing.months and billing.calendars.zone(tenant) == zone:

@@ -1,7 +1,7 @@
-"""Priced usage taken apart into charges: for each leaf of usage its count, its unit price and its amount.
+"""Splits priced usage into charges: for each usage kind its quantity, unit price and amount.
 
-The amounts of a group sum to what its requests were recorded to cost; where the card that priced them is gone, or a
-kept answer was sold at a policy's share, one charge without a unit price stands for the group.
+The amounts of a group sum to its recorded cost. If its price card was deleted, and for cached responses (priced by a
+policy), the group is one charge without a unit price.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,20 +19,20 @@ from contracts.pricing.service_tiers import BATCH
 
 AS_RECORDED = "usage"
 REQUEST = "request"
-UNKNOWN_USAGE = "unknown_usage"  # a meter of requests: nobody knows what they used
-CORRECTION = "correction"  # booked since: the difference to another price
-CREDIT = "credit"  # booked since: money given back or asked for beside the price
+UNKNOWN_USAGE = "unknown_usage"  # meter of requests with unknown usage
+CORRECTION = "correction"  # meter of booked price corrections
+CREDIT = "credit"  # meter of booked credits
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Tokens, units or requests of one kind, at one price.
+    """A quantity of tokens, units or requests of one kind, at one price.
 
-    `amount_pico_usd` is `None` for usage without a price, and for requests whose usage nobody knows. `is_estimated`:
-    the tokens were counted by estimate. Failed requests cost nothing and have no charge.
+    `amount_pico_usd` is `None` for usage without a price and for requests with unknown usage. `is_estimated`: the token
+    counts are estimates. Failed requests are free and have no charge.
 
-    `adjustment` names what a correction or credit was booked by, `card` the price card that a correction is by, and
-    `invoice` what a credit is about. `newly_priced_tokens` had no price as recorded.
+    `adjustment`: id of the adjustment of a correction or credit; `card`: the correction's price card; `invoice`: the
+    credited invoice. `newly_priced_tokens`: tokens that got a price by the correction.
     """
 
     tenant: str
@@ -43,32 +43,32 @@ class Charge:
     provider: str
     price_version: str
     basis: str
-    meter: str  # a leaf, "request", "usage" for what cannot be taken apart, "correction" or "credit"
+    meter: str  # a usage kind, "request", "usage" (cannot be split), "correction" or "credit"
     period_start: int
     quantity: int
     unit_pico_usd: int | None
     amount_pico_usd: int | None
-    above_input_tokens: int = 0  # the tier of the card that held
+    above_input_tokens: int = 0  # threshold of the price tier
     is_batch: bool = False
-    service_tier: str = ""  # of the card that held, but for batches
+    service_tier: str = ""  # of the price, except for batches
     is_estimated: bool = False
     adjustment: str = ""
     card: str = ""
     invoice: str = ""
     newly_priced_tokens: int = 0
-    region: str = ""  # of the card that held, if it is for one
-    tags: str = ""  # of the requests, as JSON pairs of name and value
-    list_unit_pico_usd: int | None = None  # of the general card, if the tenant's own card priced it
+    region: str = ""  # of the price card, if it is for one region
+    tags: str = ""  # of the requests, as JSON pairs of (name, value)
+    list_unit_pico_usd: int | None = None  # price on the general card, if the tenant's own card was used
 
     @property
     def is_booked(self) -> bool:
-        """Return whether it is an entry of the books rather than usage as recorded."""
+        """Return whether it is a booked entry (correction or credit), not recorded usage."""
         return bool(self.adjustment)
 
 
 def correction_charges(store: StoreClient, question: CostQuestion) -> list[Charge]:
-    """Return the booked corrections and credits of a question's usage, by its levels and periods; of `by` the levels
-    team, project and key count. Raise StoreUnavailable."""
+    """Return the booked corrections and credits of a question's usage, by its levels (only team, project and key) and
+    periods. Raises StoreUnavailable."""
     starts = [period.start_s for period in question.periods]
     parameters = {
         "start": starts[0],
@@ -105,14 +105,14 @@ def correction_charges(store: StoreClient, question: CostQuestion) -> list[Charg
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
-    """Split groups, equal charges joined, in order of payer, model, price and meter."""
+    """Split groups into charges, with equal ones merged, in order of payer, model, price and meter."""
     cards = list(cards)
     by_version = {card.version: card for card in cards}
     book = PriceBook(cards)
     found: dict[tuple[object, ...], tuple[Charge, int, int]] = {}
     for group in groups:
         for charge in _charges(group, by_version, book):
-            # What has no price joins nothing that has one: the sum of both would be neither.
+            # Unpriced charges are not merged with priced ones.
             name = (*(getattr(charge, field) for field in _NAME), charge.amount_pico_usd is None)
             known = found.get(name)
             amount = charge.amount_pico_usd or 0
@@ -136,7 +136,7 @@ _NAME = (
 
 def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBook) -> Iterable[Charge]:
     if group.state == "failed":
-        if group.cost_pico_usd:  # a record that says both is believed to the cent
+        if group.cost_pico_usd:  # the record's own amount takes precedence
             yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
         return
     if group.state == "unknown_usage":
@@ -154,7 +154,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         yield _charge(group, leaf, quantity, None, None)
     card = card_of_version(group.price_version, by_version)
     cost = price_group(group, card)
-    # Of a group of which one kind of token has no price, the parts are what the rest costs.
+    # If one kind of token has no price, the charges are those of the other kinds.
     if (
         card is None
         or group.is_kept_answer
@@ -164,7 +164,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         tokens = group.total_tokens - sum(count for leaf, count in without.items() if leaf not in UNIT_LEAVES)
         yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
-    # What the tenant's own card is a discount on: the card for everybody, as of the same moment.
+    # List price: the general card at the same time, to which the tenant's own card is a discount.
     listed = book.card_for(group.model, "", group.at, group.provider, group.region) if card.tenant else None
     listed = None if listed is None else listed.at_tier(group.tier)
     for meter, amount in cost.parts.items():
@@ -173,7 +173,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
             charge = _charge(group, meter, group.requests, card.request_pico_usd, amount)
             yield replace(charge, list_unit_pico_usd=fee, region=card.region)
             continue
-        # Prompts kept by an engine of ours are sold as input: their tokens are on that line.
+        # Cache writes on own engines are priced as input, so they are on that line.
         priced_as = meter
         rate = card.rate(meter, group.input_tokens)  # type: ignore[arg-type]  # the parts' other names are leaves
         if rate is None and meter == "output_reasoning":
@@ -185,10 +185,10 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
 
 
 def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:
-    """Return the threshold of the tier that prices a leaf for an input; 0 if it is not a tier but the card."""
+    """Return the threshold of the price tier for a usage kind and input length; 0 for the base price."""
     if not isinstance(card, PriceCard) or input_tokens is None:
         return 0
-    above = (tier.above_input_tokens for tier in card.tiers if leaf in tier.rates)  # the highest first
+    above = (tier.above_input_tokens for tier in card.tiers if leaf in tier.rates)  # highest threshold first
     return next((threshold for threshold in above if input_tokens > threshold), 0)
 
 

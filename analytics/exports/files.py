@@ -1,4 +1,4 @@
-"""Rows into files: CSV with every value written out exactly, and Parquet with its types."""
+"""Writes rows to CSV files (with exact values) and Parquet files (with types)."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from contracts.pricing.spreadsheets import harmless_cell
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as CSV (RFC 4180): empty for null, times as ISO 8601 in UTC, numbers without exponents.
+    """Write rows as CSV (RFC 4180): null as empty, times in ISO 8601 UTC, numbers without exponents.
 
-    Text that a spreadsheet may run as a formula begins with an apostrophe.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -24,8 +24,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_parquet(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as Parquet; numbers are decimals with twelve places."""
-    import pyarrow as pa  # here, as no other command should wait for it to load
+    """Write rows as Parquet; numbers are decimals with twelve decimal places."""
+    import pyarrow as pa  # imported here: it loads slowly
     import pyarrow.parquet as pq
 
     types: Mapping[str, Any] = {

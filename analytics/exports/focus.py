@@ -1,14 +1,14 @@
 """Costs in the FinOps Open Cost and Usage Specification, version 1.3, with its split allocation columns.
 
-Usage: one row per payer, model, price and meter in each charge period. GPU time: each GPU's cost split over the tenants
-it worked for, in rows that sum to it. Names and values follow FOCUS 1.3 (focus.finops.org).
+Usage: one row per payer, model, price and meter in each charge period. GPU time: each GPU's cost split over its
+tenants, in rows that sum to it. Names and values follow FOCUS 1.3 (focus.finops.org).
 
-Costs are in the currency of the account's invoice, and in USD in the columns of the pricing currency. Terms, taxes and
-rounding of a month are rows of their own, so that the rows of an invoice sum to what it asks for.
+Costs are in the currency of the account's invoice, and in USD in the pricing currency columns. A month's terms, taxes
+and rounding are separate rows, so that the rows of an invoice sum to its payable amount.
 
-FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so in `x_IsUnpriced` and in its
-description; so are requests of unknown usage, by their number. What was counted by estimate is in rows of its own
-(`x_IsEstimated`). Failed requests cost nothing and have no row.
+FOCUS has no unknown cost: unpriced usage is a row of cost 0, marked in `x_IsUnpriced` and in the description; so are
+requests with unknown usage, with their number. Usage with estimated counts is in separate rows (`x_IsEstimated`).
+Failed requests are free and have no row.
 """
 
 import json
@@ -48,13 +48,13 @@ _RATIO_UNITS: Final = 10**12
 _IN_CURRENCY: Final = (
     *("BilledCost", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost", "ListUnitPrice"),
 )
-# Columns in USD, and those in the billing currency that they are beside.
+# Columns in USD, by the corresponding column in the billing currency.
 _PRICED: Final[Mapping[str, str]] = {
     "PricingCurrencyContractedUnitPrice": "ContractedUnitPrice",
     "PricingCurrencyEffectiveCost": "EffectiveCost",
     "PricingCurrencyListUnitPrice": "ListUnitPrice",
 }
-# Of what stands beside usage: category and frequency of the charge.
+# Charges besides usage: category and frequency.
 _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     DISCOUNT: ("Adjustment", "One-Time"),
     FREE_TIER: ("Credit", "Recurring"),
@@ -64,8 +64,8 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     LATE: ("Adjustment", "One-Time"),
 }
 PLATFORM: Final = "platform"
-SERVICE: Final = "LLM gateway"  # where no model is known
-AS_BILLED: Final = "as-billed"  # the price of what is not sold by the token
+SERVICE: Final = "LLM gateway"  # service name if the model is unknown
+AS_BILLED: Final = "as-billed"  # price unit of charges that are not per token
 ALLOCATION: Final = f"tollkeeper/{METHOD}"
 
 
@@ -76,8 +76,9 @@ def usage_rows(
     issuer: str,
     billing: Billing | None = None,
 ) -> list[Row]:
-    """Return charges of a month as rows, one each. `issuer` is who sells and invoices: the organisation that runs the
-    gateway. Raise ConfigurationError if an account's currency has no rate."""
+    """Return a month's charges as one row each. `issuer`: the organisation that runs the gateway, sells and invoices.
+
+    Raises ConfigurationError if an account's currency has no rate."""
     billing = billing or Billing()
     ends, name = {period.start_s: period for period in periods}, _month(month)
     rows = []
@@ -89,8 +90,8 @@ def usage_rows(
 
 
 def extra_rows(charges: Sequence[Charge], month: Period, zone: ZoneInfo, issuer: str, billing: Billing) -> list[Row]:
-    """Return what the documents of a whole month ask for beside its charges: terms, taxes, rounding, and usage of the
-    month that other invoices bill. Raise ConfigurationError if an account's currency has no rate."""
+    """Return the rows of a whole month's documents besides its charges: terms, taxes, rounding, and usage that other
+    invoices bill. Raises ConfigurationError if an account's currency has no rate."""
     name = _month(month)
     by_tenant: dict[str, list[Charge]] = {}
     for charge in charges:
@@ -131,7 +132,7 @@ def _extra_row(extra: Extra, tenant: str, billed: Billed, month: Period, issuer:
 
 
 def _billed_by(row: Row, billed: Billed) -> Row:
-    """Return a row in USD as its document bills it: in the document's currency, and in USD beside it."""
+    """Convert a row in USD to its document's currency, with the USD amounts in the pricing currency columns."""
     priced = {name: row[of] for name, of in _PRICED.items()}
     costs = {name: None if row[name] is None else billed.in_currency(_number(row, name)) for name in _IN_CURRENCY}
     return row | priced | costs | {"BillingCurrency": billed.currency, "InvoiceId": billed.number}
@@ -144,7 +145,7 @@ def _number(row: Row, name: str) -> Decimal:
 
 
 def _month(billing: Period) -> str:
-    """Return the month of a billing period, whatever its time zone."""
+    """Return the month of a billing period, such as "2026-11", in any time zone."""
     return f"{(billing.start + (billing.end - billing.start) / 2).astimezone(UTC):%Y-%m}"
 
 
@@ -154,11 +155,11 @@ def _draft(month: str, account: Value) -> str:
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
-    """Return one GPU's cost as one row per tenant and one for the platform's part; they sum to the GPU's cost.
+    """Return one GPU's cost as one row per tenant and one for the platform; they sum to the GPU's cost.
 
-    The rows of one GPU differ in whom they are allocated to, how much, and at what ratio: all else is the GPU's.
+    The rows of one GPU differ only in the allocated tenant, amount and ratio.
     """
-    # Not by name: a tenant may be called as the platform's part is.
+    # Not by name: a tenant may have the platform's name.
     owed = [(one.tenant, one.tenant, one.total_pico_usd, one.used_ns) for one in cost.tenants]
     parts = [*owed, (None, PLATFORM, cost.platform_pico_usd, 0)]
     sku = f"gpu/{device_model or device}"
@@ -200,7 +201,7 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
 
 
 def _ratios(amounts: Sequence[int]) -> list[float]:
-    """Return each amount's share, to twelve places, so that they sum to 1; where all are 0 the last bears it."""
+    """Return each amount's share, to twelve decimal places, with a sum of 1; if all are 0, the last share is 1."""
     weights = [float(amount) for amount in amounts]
     if not any(weights):
         weights[-1] = 1.0
@@ -251,10 +252,10 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
 
 
 def _booked_row(charge: Charge, billing: Period, period: Period, issuer: str) -> Row:
-    """Return a correction or a credit as a row of its own, of no usage.
+    """Return the row of a correction or credit, which has no usage.
 
-    ChargeClass is Correction if a billing period is corrected that was invoiced before: credits are. A price is
-    corrected in open periods alone, so that is an adjustment of the current one.
+    ChargeClass is Correction only for credits, which correct an invoiced billing period. Price corrections are booked
+    only in open periods, so they are adjustments of the current one.
     """
     amount = usd(charge.amount_pico_usd or 0)
     is_credit = charge.meter == CREDIT
@@ -305,15 +306,15 @@ def _description(charge: Charge, what: str) -> str:
 
 
 def _account(tenant: str) -> Row:
-    """Bill a tenant; what the platform asked for itself, or nobody known, stays with the installation's own account."""
+    """Return the billing account columns: the tenant, or the installation's own account for the platform's requests."""
     if not tenant or tenant == PLATFORM_TENANT:
         return {}
     return {"BillingAccountId": tenant, "BillingAccountName": tenant, "BillingAccountType": "Tenant"}
 
 
 def _price_id(sku: str, charge: Charge) -> str:
-    """Name what is priced, and no price: neither amounts, dates nor whose card it is are in it, so that it is the same
-    in every month and for every payer. Tiers, batches and regions are prices of their own."""
+    """Return the SkuPriceId: independent of amount, dates and payer, so that it is the same in every month and for
+    every payer; different for price tiers, batches and regions."""
     if charge.unit_pico_usd is None:
         return f"{sku}/{charge.meter}/{AS_BILLED}"
     tier = (f"above-{charge.above_input_tokens}",) if charge.above_input_tokens else ()
@@ -336,7 +337,7 @@ def _price_details(charge: Charge) -> str | None:
 
 
 def _measure(meter: str) -> tuple[str, int]:
-    """Return the pricing unit of usage in FOCUS's words, and the quantity of one unit."""
+    """Return FOCUS's pricing unit of a meter, and the quantity of one unit."""
     word, each = ("request", 1) if meter in (REQUEST, UNKNOWN_USAGE) else unit_of(meter)
     return f"{word.title()}s" if word else _MTOK, each
 
@@ -352,7 +353,7 @@ def _by_unit(price: Decimal, quantity: Decimal, measure: str) -> Row:
 
 
 def _listed(charge: Charge) -> Row:
-    """Return the list price and list cost by the general card, if a tenant's own card priced the usage."""
+    """Return the list price columns from the general card, if a tenant's own card priced the usage."""
     if charge.list_unit_pico_usd is None or charge.unit_pico_usd is None:
         return {}
     unit = usd(charge.list_unit_pico_usd * _measure(charge.meter)[1])
@@ -360,7 +361,7 @@ def _listed(charge: Charge) -> Row:
 
 
 def _whole(amount: Decimal) -> Row:
-    """Price amounts without a price per token in units of one USD: FOCUS requires a unit price for all usage."""
+    """Return price columns for an amount without a unit price, in units of 1 USD: FOCUS requires a unit price."""
     return {**_by_unit(Decimal(1), amount, "Units"), "PricingCategory": "Other"}
 
 

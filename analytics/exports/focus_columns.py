@@ -1,7 +1,7 @@
-"""FOCUS's columns as they are written here: kind, and whether a value may be missing; and what some of them allow.
+"""The FOCUS columns that are exported: type, nullability, and allowed values.
 
-Names, nullability and values are FOCUS 1.3's Cost and Usage dataset (focus.finops.org; rules of the requirements model
-published with the specification). ProviderName and PublisherName are 1.2's names, kept for readers of that version.
+They follow the Cost and Usage dataset of FOCUS 1.3 (focus.finops.org, and the requirements model published with it).
+ProviderName and PublisherName are the names of version 1.2, included for its readers.
 """
 
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "PricingCategory": frozenset({"Standard", "Dynamic", "Committed", "Other"}),
 }
 
-# By category, of those that charges of models and machines may be in.
+# Service subcategories, by the categories that apply to models and machines.
 SUBCATEGORIES: Final[Mapping[str, frozenset[str]]] = {
     "AI and Machine Learning": frozenset(
         {
@@ -103,6 +103,6 @@ SUBCATEGORIES: Final[Mapping[str, frozenset[str]]] = {
     ),
 }
 
-# The units of time and count that the specification lists; data sizes are not charged for here. A unit of count that
-# is not listed may be introduced, capitalized.
+# The specification's units of time and count; data sizes are not used here. Unlisted units of count are allowed if
+# capitalised.
 TIME_UNITS: Final = ("Years", "Months", "Days", "Hours", "Minutes", "Seconds")

@@ -1,4 +1,4 @@
-"""A FOCUS file read back as it is on disk, each value by its column's form: what a reader elsewhere will find."""
+"""Validates a FOCUS file on disk: columns, the format of every value, and the rules."""
 
 import csv
 import re
@@ -18,9 +18,10 @@ _MOST_FAULTS: Final = 1_000
 
 
 def file_faults(path: Path) -> tuple[int, list[str]]:
-    """Check a file, .csv or .parquet: its columns, every value's form, every rule. Gives its rows and its faults.
+    """Check a .csv or .parquet file: columns, format of every value, all rules. Return the number of rows, and the
+    errors.
 
-    At most the first 1,000 faults of form. Raises InvalidRequest if it cannot be read as a table.
+    At most 1,000 format errors are returned. Raises InvalidRequest if the file is not a table.
     """
     try:
         if path.suffix == ".csv":
@@ -63,7 +64,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[Row], list[str]]:
 
 
 def _value(kind: str, text: str) -> tuple[Value, str]:
-    """Read a value by its form; a text in place of it, and what is wrong, where it has another."""
+    """Parse a value by its column's type; return it and "", or the text and an error."""
     if not text:
         return None, ""
     if kind == NUMBER:
@@ -78,7 +79,7 @@ def _value(kind: str, text: str) -> tuple[Value, str]:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[Row], list[str]]:
-    import pyarrow as pa  # here, as a check of CSV should not wait for it to load
+    import pyarrow as pa  # imported here: a CSV check does not need it
     import pyarrow.parquet as pq
 
     try:

@@ -1,7 +1,7 @@
-"""Checks a FOCUS dataset by the specification's published rules: what a row may hold, and what rows must sum to.
+"""Checks a FOCUS dataset against the specification's rules on values of rows and sums over rows.
 
-The rules are those of FOCUS 1.3 (focus.finops.org) and of the requirements model that is published with it, for the
-columns that are written here. The official validator (github.com/finopsfoundation/focus_validator) needs Python 3.12.
+The rules are those of FOCUS 1.3 (focus.finops.org) and its requirements model, for the columns that are exported here.
+The official validator (github.com/finopsfoundation/focus_validator) needs Python 3.12.
 """
 
 import json
@@ -27,7 +27,7 @@ from analytics.exports.focus_columns import (
 )
 from contracts.json_names import load_once
 
-# Columns of which one without the other says nothing.
+# Pairs of columns that must both be present.
 _TOGETHER: Final = (
     ("ConsumedQuantity", "ConsumedUnit"),
     ("PricingQuantity", "PricingUnit"),
@@ -38,7 +38,7 @@ _TOGETHER: Final = (
     ("AllocatedMethodId", "AllocatedResourceId"),
     ("AllocatedMethodId", "AllocatedMethodDetails"),
 )
-# The second must be null where the first is.
+# Pairs: the second must be null if the first is.
 _NEEDS: Final = (
     ("SkuId", "SkuMeter"),
     ("SkuPriceId", "SkuPriceDetails"),
@@ -46,7 +46,7 @@ _NEEDS: Final = (
     ("AllocatedResourceId", "AllocatedResourceName"),
     ("AllocatedResourceId", "AllocatedTags"),
 )
-# What no usage, and no purchase, may be without; and what no tax may have.
+# Required columns for usage and for purchases; columns that must be null for taxes.
 _OF_USAGE: Final = (
     *("ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit"),
     *("SkuId", "SkuPriceId"),
@@ -59,13 +59,13 @@ _NOT_BELOW_ZERO: Final = (
     *("ContractedUnitPrice", "ListUnitPrice"),
     *("PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"),
 )
-# Of rows with the same value of the first, all must have the same value of the second.
+# Pairs: rows with the same value of the first must have the same value of the second.
 _ONE_OF: Final = (
     ("SkuPriceId", "SkuId"),
     ("ServiceName", "ServiceCategory"),
     ("ServiceName", "ServiceSubcategory"),
 )
-# What allocated charges of one origin need not have in common: whom they are for, and what sums.
+# Columns in which the allocated charges of one origin may differ: the recipient, and amounts.
 _OF_ONE_ALLOCATION: Final = frozenset(
     {
         *("AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"),
@@ -77,7 +77,7 @@ _PLACEHOLDERS: Final = frozenset({"none", "null", "n/a", "na", "not applicable",
 _SINGULAR_TIME: Final = "|".join(unit.removesuffix("s") for unit in TIME_UNITS)
 _PLURAL_TIME: Final = "|".join(TIME_UNITS)
 _COUNT: Final = r"[A-Z][A-Za-z]*"
-# FOCUS's unit format: plural units, with a quantity before them, for so long, or in each stretch of time.
+# FOCUS's unit format: plural units, optionally with a quantity, a duration, or per time unit.
 _UNIT: Final = re.compile(
     rf"^(?:(?:\d+ )?{_COUNT}|{_COUNT}-{_COUNT}|{_COUNT}-(?:{_PLURAL_TIME})"
     rf"|{_COUNT}/(?:{_SINGULAR_TIME})|{_COUNT}/\d+ (?:{_PLURAL_TIME}))$"
@@ -89,7 +89,7 @@ _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 
 
 def focus_faults(rows: Sequence[Row]) -> list[str]:
-    """Return what breaks a rule, one line for each; none if the dataset conforms."""
+    """Return the rule violations, one line each; [] if the dataset conforms."""
     faults = [fault for number, row in enumerate(rows, 1) for fault in _row_faults(number, row)]
     return faults + _parent_faults(rows) + _allocation_faults(rows)
 
@@ -125,7 +125,7 @@ def _value_faults(kind: str, value: Value, *, is_name: bool) -> list[str]:
         return [] if isinstance(value, bool) else ["must be true or false"]
     if not isinstance(value, str) or not value.strip():
         return ["must be text that is not empty"]
-    # Customers choose names: a team may be called "na".
+    # Names are chosen by customers: a team may be called "na".
     if not is_name and value.strip().lower() in _PLACEHOLDERS:
         return [f"{value!r} stands for no value; leave it null"]
     if kind == KEY_VALUES:
@@ -134,7 +134,7 @@ def _value_faults(kind: str, value: Value, *, is_name: bool) -> list[str]:
 
 
 def _key_value_faults(text: str) -> list[str]:
-    """FOCUS's key-value format: an object whose keys stand once and whose values are plain."""
+    """Return errors against FOCUS's key-value format: a JSON object with unique keys and scalar values."""
     try:
         read = load_once(text)
     except ValueError:
@@ -146,7 +146,7 @@ def _key_value_faults(text: str) -> list[str]:
 
 
 def _object_faults(text: str) -> list[str]:
-    """The schema of AllocatedMethodDetails: Elements with a ratio each, and other keys that begin with x_."""
+    """Return violations of AllocatedMethodDetails' schema: Elements with ratios; other keys begin with x_."""
     try:
         read = load_once(text, parse_float=Decimal)
     except ValueError:
@@ -226,7 +226,7 @@ def _period_faults(row: Row) -> list[str]:
             faults.append(f"{begin} must lie before {end}")
     names = ("BillingPeriodStart", "ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodEnd")
     moments = [moment for name in names if isinstance(moment := row.get(name), datetime)]
-    # Where one is missing or no time, that is a fault of its own.
+    # A missing or invalid time is reported separately.
     if len(moments) == len(names) and not (moments[0] <= moments[1] and moments[2] <= moments[3]):
         faults.append("the charge period must lie within the billing period")
     return faults
@@ -258,14 +258,14 @@ def _price_faults(row: Row) -> list[str]:
     for price, cost in (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost")):
         unit_price, quantity, amount = row.get(price), row.get("PricingQuantity"), row.get(cost)
         if isinstance(unit_price, Decimal) and isinstance(quantity, Decimal) and isinstance(amount, Decimal):
-            # In another currency than USD the unit price is rounded, and each unit may be off by as much.
+            # In other currencies than USD the unit price is rounded, so the product may be off by that per unit.
             if abs(unit_price * quantity - amount) > _NEAR * max(abs(quantity), Decimal(1)):
                 faults.append(f"{price} x PricingQuantity is {unit_price * quantity}, and {cost} is {amount}")
     return faults
 
 
 def _parent_faults(rows: Sequence[Row]) -> list[str]:
-    """What may have one parent alone has one, over the whole dataset."""
+    """Return an error for each value with more than one parent value in the dataset."""
     faults = []
     for child, parent in _ONE_OF:
         found: defaultdict[Value, set[Value]] = defaultdict(set)
@@ -281,7 +281,7 @@ def _parent_faults(rows: Sequence[Row]) -> list[str]:
 
 
 def _allocation_faults(rows: Sequence[Row]) -> list[str]:
-    """The ratios of what one charge was split into are its whole, and its parts have all else in common."""
+    """Return errors of allocated charges: the ratios of one origin must sum to 1, and other columns must be equal."""
     ratios: defaultdict[tuple[Value, ...], Decimal] = defaultdict(Decimal)
     shared: dict[tuple[Value, ...], Row] = {}
     faults = []
@@ -309,7 +309,7 @@ def _ratio_of(details: str) -> Decimal:
     try:
         read = json.loads(details, parse_float=Decimal)
     except ValueError:
-        return Decimal(0)  # which is a fault of its own
+        return Decimal(0)  # reported separately
     elements = read.get("Elements") if isinstance(read, Mapping) else None
     ratios = [one.get("AllocatedRatio") for one in elements or () if isinstance(one, Mapping)]
     return sum((Decimal(one) for one in ratios if isinstance(one, int | Decimal)), Decimal(0))

@@ -1,6 +1,4 @@
-"""Sends recorded requests to the gateway and measures the answers. It uses little CPU: the engine may share its
-cores.
-"""
+"""Sends recorded requests to the gateway and measures the answers, with little CPU, which the engine may share."""
 
 import asyncio
 import json
