@@ -76,6 +76,7 @@ HOT: Final = tuple(
     backends/segment_log/segments
     backends/segment_log/slot_table
     contracts/engine/block_keys
+    contracts/guardrails/places
     contracts/metering/gaps
     contracts/metering/leaf_counts
     contracts/metering/native_usage

@@ -73,10 +73,11 @@ class Fleet:
 
     def place_of(self, spec: TargetSpec) -> int | None:
         """Return a target's index; `None` if it is not, or no longer, in this pool."""
-        if self.spec is None or spec.pool != self.spec.id:
-            return None
         place = self._by_name.get(spec.id)
-        return place if place is not None and self.specs[place].url == spec.url else None
+        if place is None or self.spec is None:
+            return None
+        own = self.specs[place]
+        return place if own is spec or (spec.pool == self.spec.id and own.url == spec.url) else None
 
     # what the caches hold
 

@@ -120,15 +120,12 @@ class PrefixIndex:
         found: list[tuple[int, int]] = []
         if not keys:
             return found
-        exact, expected = self._exact.parts, self._expected.parts
-        assumed = None
         key = keys[0]
         part = key & _PART_MASK
-        bits = exact[part].get(key, 0) | expected[part].get(key, 0)
-        if self._newer.is_used or self._older.is_used:
-            assumed = (self._newer.parts, self._older.parts)
-            for parts in assumed:
-                bits |= parts[part].get(key, 0)
+        used = [one.parts for one in (self._exact, self._expected, self._newer, self._older) if one.is_used]
+        bits = 0
+        for parts in used:
+            bits |= parts[part].get(key, 0)
         bits &= self._live
         good = 0  # index of the last block that all of `bits` are known to have
         ahead = [(len(keys), 0)]  # indexes checked beyond it, nearest last, with the replicas that have the block
@@ -137,13 +134,12 @@ class PrefixIndex:
             rest &= bits
             while (middle := (good + bad) >> 1) > good:
                 key = keys[middle]
-                held = exact[key & _PART_MASK].get(key, 0) & bits
-                if held != bits:
-                    part = key & _PART_MASK
-                    held |= expected[part].get(key, 0) & bits
-                    if assumed:
-                        for parts in assumed:
-                            held |= parts[part].get(key, 0) & bits
+                part = key & _PART_MASK
+                held = 0
+                for parts in used:
+                    held |= parts[part].get(key, 0) & bits
+                    if held == bits:
+                        break
                 if held == bits:
                     good = middle
                 else:

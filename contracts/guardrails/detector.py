@@ -13,12 +13,18 @@ class Detector(Protocol):
     `patterns` are regular expressions in RE2's syntax. A text in which none matches is skipped, and every finding lies
     within a match: so a stream holds back only what could become a match. Empty: every text is inspected, and answers
     only when they are complete.
+
+    A match that is checked before it counts has no `"` in it: so what is found in a text is also found where the text
+    stands in JSON, and a body in which nothing is found needs not be parsed.
     """
 
     patterns: tuple[str, ...]
 
-    def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Find things in a plain text, in order of position."""
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
+        """Find things in a plain text, in order of position. An empty role: find what is found for any role.
+
+        `matching` are the indices of the patterns that match in the text, in order; `None`: not known.
+        """
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ _TAGS: Final = 0xE0000  # plus the ASCII character that each stands for: models 
 # Letters in circles, squares and flags without a compatibility form: the first of 26.
 _ALPHABETS: Final = (0x1F150, 0x1F170, 0x1F1E6)
 _MOST_KEPT: Final = 20_000  # cached characters
+_MOST_REPLACED: Final = 64  # characters of a text that are replaced one after the other, which is faster for few
 
 
 class _Forms(dict[int, str]):
@@ -64,7 +65,14 @@ def plain_text(text: str) -> str:
     Invisible characters are removed, all white space except tabs and line ends becomes one kind of space, and an ASCII
     text is unchanged.
     """
-    return text if text.isascii() else text.translate(_FORMS)
+    if text.isascii():
+        return text
+    changed = [character for character in set(text) if _FORMS[ord(character)] != character]
+    if len(changed) > _MOST_REPLACED:
+        return text.translate(_FORMS)
+    for character in changed:  # one after the other: no form has a character that has another form
+        text = text.replace(character, _FORMS[ord(character)])
+    return text
 
 
 def original_span(text: str, start: int, end: int) -> tuple[int, int]:

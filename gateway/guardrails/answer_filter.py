@@ -56,9 +56,10 @@ class AnswerFilter:
     """The texts of one answer, by choice. `blocked` is the stage that ended it."""
 
     def __init__(self, plan: OutputPlan, about: About) -> None:
+        """`about` is the request."""
         self._plan = plan
-        self._about = about
-        self._streams = plan.streams(about)
+        self._about = about if plan.is_immediate else msgspec.structs.replace(about, direction="output")
+        self._streams = plan.streams(self._about)
         self._channels: dict[Name, _Channel] = {}
         self._last: dict[int, str] = {}  # by choice: the text that came last
         self._said: dict[Name, list[str]] = {}  # where somebody looks at whole texts
@@ -261,6 +262,10 @@ class AnswerFilter:
                 verdict = stage.verdict(found)
                 self._late.append(verdict)
                 self._blocked = verdict if stage.acts and verdict.action != "flag" else None
+
+    def passes_whole(self, body: bytes) -> bool:
+        """Return whether surely nothing is found in an upstream's complete answer, so that it may be sent as it is."""
+        return self._plan.passes_whole(body)
 
     async def judge_body(self, body: bytes) -> bytes:
         """Inspect an upstream's complete answer; return it as it may be sent."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gateway.guardrails.screening.spelling import AS_IS, Spelling
 from gateway.guardrails.screening.stream_screen import StreamPlan, StreamScreen
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_CHOICES: Final = b'"choices"'
 Built = TypeVar("Built")
 
 
@@ -43,6 +44,10 @@ class OutputPlan:
         self._of_requests = tuple(of_requests)
         self.whole = Screen([stage for stage in stages if not stage.detector.patterns])
         self.awaited = tuple(awaited)
+        self._all = Screen(stages)
+        self._streams = Streams(
+            None if self._acting.is_empty else self._acting, None if self._watching.is_empty else self._watching
+        )
         late = [*self.whole.stages, *awaited]
         self.waits = bool(late)
         self.holds_all = any(stage.acts for stage in late)
@@ -58,6 +63,13 @@ class OutputPlan:
         """Return whether stages inspect answers as they arrive, are the same for all requests, and never wait."""
         return not self.waits and not self._of_requests
 
+    def passes_whole(self, body: bytes) -> bool:
+        """Return whether surely no stage finds anything in a complete answer, without parsing its JSON.
+
+        What stands before its choices says nothing.
+        """
+        return self.is_immediate and self._all.finds_nothing_in(body, _CHOICES)
+
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
         """Start a text, for the stages that change it and are the same for every request."""
         return self._acting.stream(spelling)
@@ -68,11 +80,11 @@ class OutputPlan:
 
     def streams(self, about: About) -> "Streams":
         """Return the screens of one request's texts."""
-        acting, watching = self._acting, self._watching
-        if self._of_requests:
-            own = [GuardStage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
-            acting = StreamPlan(Screen([*acting.screen.stages, *(stage for stage in own if stage.acts)]))
-            watching = StreamPlan(Screen([*watching.screen.stages, *(stage for stage in own if not stage.acts)]))
+        if not self._of_requests:
+            return self._streams
+        own = [GuardStage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
+        acting = StreamPlan(Screen([*self._acting.screen.stages, *(stage for stage in own if stage.acts)]))
+        watching = StreamPlan(Screen([*self._watching.screen.stages, *(stage for stage in own if not stage.acts)]))
         return Streams(None if acting.is_empty else acting, None if watching.is_empty else watching)
 
 
@@ -105,8 +117,12 @@ class GuardPlan:
     @cached_property
     def is_immediate(self) -> bool:
         """Return whether all stages inspect texts locally, without waiting."""
-        others = self.rules or self.watches or self.awaited or self.markers or self.of_requests
-        return not others and self.output.is_immediate
+        return self.only_searches and self.output.is_immediate
+
+    @cached_property
+    def only_searches(self) -> bool:
+        """Return whether a request's texts are all that its stages inspect, and nothing is added to them."""
+        return not (self.rules or self.watches or self.awaited or self.markers or self.of_requests)
 
     @property
     def reads_texts(self) -> bool:

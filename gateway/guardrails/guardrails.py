@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -41,8 +42,11 @@ _log = logging.getLogger(__name__)
 
 _MOST_PLANS: Final = 4096
 _LONG_BODY: Final = 256 * 1024  # bytes
+_MOST_SEARCHED: Final = 64 * 1024  # bytes of a body that is searched as a whole: tools in a longer one are remembered
 _JSON: Final = "application/json"
 _TOKEN_IDS: Final = "token_ids"
+_TOKEN_LISTS: Final = re.compile(rb'"(?:prompt|input)"[ \t\n\r]*:[ \t\n\r]*\[')
+_NOBODY: Final = About()  # for stages that look at texts alone
 _TOOLS: Final = "tools"
 
 
@@ -102,7 +106,20 @@ class Guardrails:
             if not plan:
                 return None
             raise _unusable(plan)
-        return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
+        return RequestGuard(plan, _NOBODY if plan.is_immediate else _about(life, exchange, self._address_of(exchange)))
+
+    @staticmethod
+    def passes(guard: RequestGuard, life: RequestState) -> bool:
+        """Return whether the stages surely find nothing in a request, so that it goes on as it is.
+
+        Its body is searched as it is written, which takes a fraction of parsing it and looking at each text. Where more
+        is to be done, `examine` does all of it.
+        """
+        plan, request = guard.plan, life.request
+        if request is None or not plan.only_searches:
+            return False
+        body = _body_of(request, life)
+        return len(body) <= _MOST_SEARCHED and not _may_hold_token_ids(body) and plan.input.finds_nothing_in(body)
 
     async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
         """Pass a request through the stages before the model; return the resulting request.
@@ -342,6 +359,11 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
 def _words_of(texts: RequestTexts) -> list[Shown]:
     """Return the texts that are no names."""
     return [shown for shown in texts.shown if not shown.is_name]
+
+
+def _may_hold_token_ids(body: bytes) -> bool:
+    """Return whether a prompt may consist of token ids, in JSON without escapes in its names."""
+    return (b'"prompt"' in body or b'"input"' in body) and _TOKEN_LISTS.search(body) is not None
 
 
 def _body_of(request: AnyRequest, life: RequestState) -> bytes:

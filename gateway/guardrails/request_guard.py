@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from contracts.errors import ContentBlocked, ContentFiltered
 from contracts.guardrails.finding import About, Verdict, joined
 from gateway.guardrails.answer_filter import AnswerFilter
@@ -29,6 +27,7 @@ class RequestGuard:
     )
 
     def __init__(self, plan: GuardPlan, about: About) -> None:
+        """`about` is empty if `plan` is immediate: its stages look at texts alone."""
         self.plan = plan
         self.about = about
         self.has_changed = False  # the request: it goes on as the stages have left it
@@ -76,7 +75,7 @@ class RequestGuard:
     def filter_answer(self) -> AnswerFilter | None:
         """Start inspecting the answer; return `None` if no stage does."""
         if not self.plan.output.is_empty:
-            self.filter = AnswerFilter(self.plan.output, msgspec.structs.replace(self.about, direction="output"))
+            self.filter = AnswerFilter(self.plan.output, self.about)
         return self.filter
 
 

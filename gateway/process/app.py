@@ -190,7 +190,7 @@ class Gateway:
         )
         self._health = health_service(settings, name, self._clock)
         self.health_book = self._health.book
-        self.router.is_away = self.health_book.is_away
+        self.router.away_in = self.health_book.away_in
         self.health_book.sync(self._first)
         rooms = EngineRooms(self._engines, lambda: self.directory.snapshot, self._clock)
         self.queues = PoolQueues(self._clock, rooms.room_of)

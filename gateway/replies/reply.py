@@ -156,6 +156,10 @@ class Reply:
     def filter_words(self, answer_filter: AnswerFilter) -> None:
         """Have guardrails inspect the words of an answer that no model has generated token by token, if it has any."""
 
+    def passes_inspection(self) -> bool:
+        """Return whether guardrails surely find nothing in an answer that has ended: then `inspect` may be left out."""
+        return False
+
     async def inspect(self) -> Verdict | None:
         """Let guardrails inspect an answer that has ended; return the verdict that blocks it, or `None`."""
         return None
@@ -513,6 +517,10 @@ class GeneratedReply(Reply):
             self._opened = {*self._opened, delta.index}
             self._renders_usage = True
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
+
+    def passes_inspection(self) -> bool:
+        """Return whether guardrails surely find nothing in this answer, which is complete and was not changed."""
+        return self._filter is None or (self._body is not None and self._filter.passes_whole(self._body))
 
     async def inspect(self) -> Verdict | None:
         """Send what guardrails held back of an answer after all their stages have inspected it; return the verdict that

@@ -103,6 +103,13 @@ class TranslatedReply(GeneratedReply):
         else:
             super().end_early(why)
 
+    def passes_inspection(self) -> bool:
+        """Return whether guardrails surely find nothing in this answer, which is complete and was not changed."""
+        through, body = self._filter, self._body
+        if not self._is_native or through is None or body is None:
+            return super().passes_inspection()
+        return through.passes_whole(_IN_CHOICES % body)
+
     async def inspect(self) -> Verdict | None:
         """Let guardrails inspect the end of an answer. Their changes to a complete answer in the client's API are made
         in its JSON.

@@ -382,7 +382,7 @@ class Dispatcher(Driver):
         """Let guardrails inspect the end of an answer without waiting: the guardrails of a plan never wait."""
         life.ended_ns = 0  # it ends once they have
         try:
-            verdict = at_once(reply.inspect())
+            verdict = None if reply.passes_inspection() else at_once(reply.inspect())
         except TollkeeperError as error:
             fail(life, error)
         except Exception:

@@ -41,7 +41,7 @@ class Canary:
         """Return the line with the marker of the tenant's day."""
         return canary_line(canary_marker(self._secret, about.tenant, self._name, about.at_ns))
 
-    def find(self, text: str, role: str) -> Sequence[Finding]:
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
         """Find markers, except in the application's own text."""
         if role in _OWN_ROLES:
             return ()

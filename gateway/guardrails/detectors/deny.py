@@ -39,9 +39,10 @@ class DenyList:
         self.patterns = tuple(sources.values())
         self._kinds = [(kind, Expression(source)) for kind, source in sources.items()]
 
-    def find(self, text: str, role: str) -> Sequence[Finding]:
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
         """Find all entries in a text; one place may be found several times."""
-        found = [Finding(*span, kind) for kind, expression in self._kinds for span in expression.spans(text)]
+        kinds = self._kinds if matching is None else [self._kinds[number] for number in matching]
+        found = [Finding(*span, kind) for kind, expression in kinds for span in expression.spans(text)]
         return sorted(found, key=lambda one: (one.start, -one.end))
 
 

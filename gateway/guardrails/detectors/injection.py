@@ -37,7 +37,7 @@ class InjectionDetector:
         self._settings = settings
         self._traces = Expression(*TRACES)
 
-    def find(self, text: str, role: str) -> Sequence[Finding]:
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
         """Return findings about the whole text, one for each of the strongest signals."""
         settings = self._settings
         if role in _OWN_ROLES if not settings.roles else role not in settings.roles:

@@ -13,7 +13,7 @@ from contracts.guardrails.finding import Finding
 from contracts.guardrails.places import Places
 from contracts.recording.redaction import KEY_PREFIXES
 from gateway.guardrails.means import Means
-from gateway.guardrails.screening.expression import Expression, ExpressionSet
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
 # Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
@@ -56,15 +56,13 @@ class Secrets:
         self._shapes = [(name, Expression(form)) for name, form in shapes.items()]
         self._random = Expression(_RANDOM) if ENTROPY in kinds else None
         self._min_bits = min_entropy_bits
-        self._matching = ExpressionSet(self.patterns).matching
 
-    def find(self, text: str, role: str) -> Sequence[Finding]:
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
         """Find secrets; one that is found by its format is not found again by its randomness."""
         found: list[Finding] = []
         places = Places()
-        matching = self._matching(text)
         for number, (name, expression) in enumerate(self._shapes):
-            if number not in matching:
+            if matching is not None and number not in matching:
                 continue
             for start, end in expression.spans(text):
                 start += 2 * (text[start] == "\\")  # the line's end before it is none of it
@@ -72,7 +70,7 @@ class Secrets:
                     start, end = start + len("://"), end - len("@")
                 if places.take(start, end):
                     found.append(Finding(start, end, name))
-        if self._random is not None and len(self._shapes) in matching:
+        if self._random is not None and (matching is None or len(self._shapes) in matching):
             for start, end in self._random.spans(text):
                 if looks_random(text[start:end], self._min_bits) and places.take(start, end):
                     found.append(Finding(start, end, ENTROPY))

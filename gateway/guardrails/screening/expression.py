@@ -1,7 +1,7 @@
 """Regular expressions in linear time for any text: RE2's, which has no backreferences and no look-around."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -68,27 +68,29 @@ class Expression:
         before = len(data[:start].decode())
         return before, before + len(data[start:end].decode())
 
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the starts and ends of matches, from left to right, without overlaps and empty matches."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the starts and ends of matches, from left to right, without overlaps and empty matches."""
         data = text.encode()
         size = len(data)
         at = done = characters = 0
+        found: list[tuple[int, int]] = []
         while at <= size:
             start, end = self.match(data, at, size)[0]
             if start < 0:
-                return
+                break
             if end == start:
                 at = end + 1
                 while at < size and data[at] & 0xC0 == 0x80:
                     at += 1
                 continue
             if size == len(text):
-                yield start, end
+                found.append((start, end))
             else:
                 first = characters + len(data[done:start].decode())
                 characters, done = first + len(data[start:end].decode()), end
-                yield first, characters
+                found.append((first, characters))
             at = end
+        return found
 
 
 class ExpressionSet:
@@ -96,8 +98,10 @@ class ExpressionSet:
 
     __slots__ = ("_all", "_any", "_match")
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        """Compile the patterns. Raise ConfigurationError if RE2 refuses them."""
+    def __init__(self, sources: Sequence[str], any_of: Expression) -> None:
+        """Compile the patterns. `any_of` matches where any of them does. Raise ConfigurationError if RE2 refuses
+        them.
+        """
         options = _options()
         found = _re2.Set(_ANYWHERE, options)
         for source in sources:
@@ -106,13 +110,15 @@ class ExpressionSet:
         if not found.Compile():
             raise ConfigurationError("the expressions take too much memory together; write smaller counts")
         self._match = found.Match
-        self._any = Expression(*sources)
+        self._any = any_of
         self._all = range(len(sources))
 
     def matching(self, text: str) -> Sequence[int]:
-        """Return the indices of the expressions that match anywhere in a text."""
+        """Return the indices of the expressions that match anywhere in a text, in order."""
         numbers: list[int] = self._match(text.encode())
-        if numbers or self._any.start(text) < 0:
+        if numbers:
+            return sorted(numbers)
+        if self._any.start(text) < 0:
             return numbers
         return self._all  # its automaton has run out of memory, of which it says nothing
 

@@ -18,6 +18,7 @@ from gateway.request.plans.forecast import Forecast
 from gateway.request.plans.record_shapes import KeptShapes, RecordShape, packed
 from gateway.request.stages import Stages
 from gateway.routing.health.target_health import TargetHealth
+from gateway.routing.replicas.router import Router
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
 _FRESH_NS: Final = 600_000_000
@@ -73,6 +74,8 @@ class RequestPlan:
         "packed_identity",
         "tenant",
         "model",
+        "pool",
+        "is_ranked",
         "lines",
         "rates",
         "targets",
@@ -110,6 +113,8 @@ class RequestPlan:
         self.packed_identity = packed(key.identity)
         self.tenant = key.identity.tenant
         self.model = model
+        self.pool = pool
+        self.is_ranked = not Router.is_plain(pool)  # by the pool's policy, from what its targets have to do
         self.lines = lines
         self.rates = rates
         self.targets = targets

@@ -1,7 +1,7 @@
 """The health of every target, by pool and by provider: kept across reloads, checked once a second."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ from gateway.routing.health.target_health import TargetHealth
 
 _SECOND_NS: Final = 1_000_000_000
 _LOOK_SECONDS: Final = 1.0
+_NONE_AWAY: Final[frozenset[str]] = frozenset()
 
 
 class HealthBook:
@@ -73,7 +74,7 @@ class HealthBook:
         if pool is None:
             pool = self._pools[spec.id] = PoolHealth(spec.id, spec.failures, now_ns)
         pool.adopt(spec.failures)
-        pool.targets = {}
+        pool.targets, pool.away = {}, set()
         serves = any([(spec.id, target.id) in self._targets for target in spec.targets])
         for target in spec.targets:
             known = self._targets.get((spec.id, target.id))
@@ -125,10 +126,10 @@ class HealthBook:
         """Return the breakers of the providers that have a playbook."""
         return self._providers
 
-    def is_away(self, spec: TargetSpec) -> bool:
-        """Return whether there is any reason not to call a target."""
-        health = self._targets.get((spec.pool, spec.id))
-        return health is not None and health.is_away
+    def away_in(self, pool: str) -> Set[str]:
+        """Return the ids of a pool's targets that there is any reason not to call."""
+        found = self._pools.get(pool)
+        return _NONE_AWAY if found is None else found.away
 
     @property
     def is_degraded(self) -> bool:

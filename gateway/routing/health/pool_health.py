@@ -56,6 +56,7 @@ class PoolHealth:
 
     __slots__ = (
         "_turned_ns",
+        "away",
         "budget",
         "firsts",
         "hedges_lost",
@@ -76,6 +77,7 @@ class PoolHealth:
         self.hedges_lost = 0
         self.is_probe_due = False  # at one of the targets: the next request must go there
         self.targets: dict[str, TargetHealth] = {}
+        self.away: set[str] = set()  # those of them that there is a reason not to call
         self._turned_ns = now_ns
         self.adopt(policy)
 

@@ -156,6 +156,11 @@ class TargetHealth:
             or self._rests(now_ns)
         )
         self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
+        if self.pool.targets.get(self.id) is self:
+            if self.is_away:
+                self.pool.away.add(self.id)
+            else:
+                self.pool.away.discard(self.id)
 
     def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
         """Record whether an answer exceeded the max_tokens that the target was sent, or ended there by itself."""

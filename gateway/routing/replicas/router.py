@@ -1,7 +1,7 @@
 """Ranks targets by the pool's policy, from the known state of its replicas."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from algorithms.routing.ask import Ask, Sight
@@ -22,7 +22,7 @@ from gateway.routing.replicas.regret import Sample
 _LOOK_NS: Final = 50_000_000  # interval for reading what hosts report, which they do once a second
 _SEATS_SHARE: Final = 0.75  # share of an engine's sequences in use from which its capacity is considered
 
-Away = Callable[[TargetSpec], bool]
+Away = Callable[[str], Set[str]]  # by a pool's id: the ids of its targets that are best not called
 
 
 class Router:
@@ -51,7 +51,7 @@ class Router:
         self._fleets: dict[str, Fleet] = {}
         self._pools: Mapping[str, PoolSpec] | None = None  # as of the last `sync`
         self.mirror = mirror or CacheMirror()
-        self.is_away: Away | None = None
+        self.away_in: Away | None = None
 
     # the plain way
 
@@ -135,7 +135,10 @@ class Router:
         if now_ns - fleet.looked_ns > _LOOK_NS:
             self._look(fleet, now_ns)
         sight = fleet.sight(ask, now_ns, within)
-        candidates = _candidates(fleet, pool, fleet.rank(ask, sight), within, self.is_away)
+        candidates = _candidates(fleet, pool, fleet.rank(ask, sight), within)
+        away = None if self.away_in is None else self.away_in(pool.id)
+        if away:
+            candidates.sort(key=lambda spec: spec.id in away)
         sample = None
         if self._sample_share and candidates and self._draw() < self._sample_share:
             sample = _sample(fleet, ask, sight, candidates[0].id)
@@ -181,10 +184,12 @@ class Router:
 
     def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet | None:
         """Return a pool's replicas; `None` if the pool is gone, or uses weighted round robin now."""
+        fleet = self._fleets.get(pool.id)
+        if fleet is not None and fleet.spec is pool:
+            return fleet
         current = pool if self._pools is None else self._pools.get(pool.id)
         if current is None or current.policy == PLAIN_POLICY:
             return None
-        fleet = self._fleets.get(pool.id)
         if fleet is None:
             fleet = self._fleets[pool.id] = Fleet(policy_named(current.policy, self._draw), policy_name=current.policy)
             self._follow(fleet, current, model.id)
@@ -230,10 +235,8 @@ class Router:
             replica.take_room(known)
 
 
-def _candidates(
-    fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
-) -> list[TargetSpec]:
-    """Return the targets of places, best first; those that were not ranked follow, unavailable ones come last.
+def _candidates(fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None) -> list[TargetSpec]:
+    """Return the targets of places, best first; those that were not ranked follow.
 
     They are as in `pool`, which may be older than the fleet: a request's region pin was checked against it.
     """
@@ -247,8 +250,6 @@ def _candidates(
         found += [spec for spec in pool.targets if spec.id not in seen]
     if within is not None:
         found = [spec for spec in found if spec.id in within]
-    if is_away is not None and any(map(is_away, found)):
-        found.sort(key=is_away)
     return found
 
 

@@ -93,7 +93,7 @@ async def test_only_targets_within_are_candidates_whatever_the_policy(hands):
 
 async def test_targets_that_are_away_come_last(hands):
     router = Router(hands.clock())
-    router.is_away = lambda spec: spec.id != "t2"
+    router.away_in = lambda pool: {"t0", "t1", "t3"}
     for text in ("a", "b", "c"):
         assert ids(await router.rank(MODEL, snapshot_of(), call_of(text)))[0] == "t2"
 
