@@ -123,7 +123,7 @@ def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dic
 
 
 def step_time(record: StepRecord) -> StepTime:
-    """Return the times of a record."""
+    """Return a step record's times and amounts, as a ledger counts them."""
     amounts = _step_amounts(record) if record.kind == "step" else {}
     return StepTime(
         record.engine, record.kind, record.gap_cause, record.started_at_ns, record.busy_ns, record.gap_ns, **amounts

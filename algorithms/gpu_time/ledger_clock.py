@@ -77,8 +77,8 @@ class LedgerClock:
     def step(self, started_at_ns: int, busy_ns: int) -> list[Stretch]:
         """Return the records of the time before this step that is not covered yet, then the step itself.
 
-        Only the last is a step; the others are idle and lifecycle times. A host gap is the gap of the record after it.
-        Raises ValueError for a negative time.
+        The earlier ones are idle and lifecycle times. Time that the host spent between steps is the gap of the record
+        after it. Raises ValueError for a negative time.
         """
         if busy_ns < 0:
             raise ValueError(f"a step cannot be busy for {busy_ns} ns")

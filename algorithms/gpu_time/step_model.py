@@ -130,11 +130,11 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), *shape)
 
     def linear_tokens(self, tokens: float) -> float:
-        """Return the number of tokens at full rate that take the linear layers as long as `tokens` do; convex, at least
-        both.
+        """Return the time of the linear layers for `tokens`, as a number of tokens at full rate: a smooth maximum of
+        `tokens` and `ridge_tokens`.
 
-        Its share per token never rises with more tokens, so that a split by tokens stays in the core (cooperative game
-        theory).
+        It is convex, and its share per token never rises with more tokens, so that a split by tokens stays in the core
+        (cooperative game theory).
         """
         ridge, softness = self.ridge_tokens, self.ridge_softness
         if not softness:

@@ -69,7 +69,7 @@ class Hold:
 
 
 class SharedPaces:
-    """The paces of a whole pool."""
+    """Measured speeds over a whole pool: of prefill, of unstreamed answers, and of decoding."""
 
     __slots__ = ("decode", "prefill", "whole")
 

@@ -71,7 +71,7 @@ class ChainReport:
 
 
 class ChainBroken(Exception):
-    """Carries the fault out of the walk."""
+    """Ends a verification with a fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)

@@ -25,7 +25,7 @@ _NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}
 
 @dataclass(frozen=True, slots=True)
 class NewRule:
-    """A rule as people write it; see `contracts.rules.alerts.Rule`."""
+    """A rule to create; see `contracts.rules.alerts.Rule`."""
 
     id: str
     kind: str

@@ -74,9 +74,9 @@ def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
 
 
 @dataclass(frozen=True, slots=True)
-class Vouching:
-    """Compares the database's entries with the chains' confirmations: `first_wrong` is the first missing or changed
-    one.
+class DatabaseCheck:
+    """The database's entries compared with the chains' confirmations: `first_wrong` is the first missing or changed
+    entry.
 
     `before` is the number and hash of the entry before it, or of the last entry if none is wrong; number 0 for no
     entry.
@@ -147,7 +147,7 @@ class _Comparison:
         self.before = (entry, digest)
 
 
-def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> Vouching:
+def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> DatabaseCheck:
     """Verify the database's chain, and compare its entries with the chains' confirmations."""
     vouched = _vouched(reports)
     compared = _Comparison(vouched)
@@ -157,7 +157,9 @@ def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> V
     here = {report.chain for report in reports}
     accepted = max((one.entry for report in reports for one in report.accepted), default=0)
     gone = ((entry, chain) for chain, entry in rows.begun.items() if chain not in here and entry > accepted)
-    return Vouching(rows, vouched, compared.first_wrong, compared.is_gone, compared.before, min(gone, default=None))
+    return DatabaseCheck(
+        rows, vouched, compared.first_wrong, compared.is_gone, compared.before, min(gone, default=None)
+    )
 
 
 def check_sink(
@@ -224,7 +226,7 @@ def _told(fault: Fault | None) -> dict[str, Any] | None:
     return {"place": fault.place, "segment": fault.segment, "entry": fault.entry, "what": fault.what}
 
 
-def _shown_database(vouching: Vouching) -> dict[str, Any]:
+def _shown_database(vouching: DatabaseCheck) -> dict[str, Any]:
     """Return the database's chain in the form of `_shown`."""
     return {
         "place": DATABASE,

@@ -57,7 +57,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class NewBudget:
-    """A budget as people write it: exactly one of `amount_usd` and `gpu_milliseconds`."""
+    """A budget to create, with either `amount_usd` or `gpu_milliseconds`."""
 
     tenant_id: str
     level: str

@@ -22,7 +22,7 @@ from contracts.rules.rule_words import contradiction_text, find_contradiction, l
 
 @dataclass(frozen=True, slots=True)
 class NewLimit:
-    """A limit as written by people. `amount` is in the metric's unit; money is in `amount_usd` instead."""
+    """A limit to create. `amount` is in the metric's unit; money is in `amount_usd` instead."""
 
     tenant_id: str
     level: str

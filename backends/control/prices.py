@@ -29,7 +29,7 @@ BUILTIN_VERSIONS: Final = "builtin/"  # prefix of the versions of built-in cards
 
 @dataclass(frozen=True, slots=True)
 class NewStandardCost:
-    """A standard cost card as people write it, in USD per million tokens."""
+    """A standard cost card to create, in USD per million tokens."""
 
     model: str
     version: str

@@ -19,7 +19,7 @@ from contracts.pricing.rates import AnyRate, RateBook, RateKind, rate_of
 
 @dataclass(frozen=True, slots=True)
 class NewRate:
-    """A rate as people write it; `values` are numbers as decimal text, by the names of `contracts.pricing.rates`."""
+    """A rate to create; `values` are numbers as decimal text, by the names of `contracts.pricing.rates`."""
 
     kind: RateKind
     version: str

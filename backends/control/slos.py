@@ -26,7 +26,7 @@ _PROLONGED_BELOW: Final = timedelta(minutes=10)  # remaining time; extending mor
 
 @dataclass(frozen=True, slots=True)
 class NewSlo:
-    """An objective as people write it; see `contracts.rules.objectives.Objective`."""
+    """An objective to create; see `contracts.rules.objectives.Objective`."""
 
     id: str
     indicator: str

@@ -136,7 +136,7 @@ class GpuReader(Protocol):
         """Return the GPUs and slices that are measured: all of the machine until `keep` selects some."""
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Measure only these from now on: each GPU costs milliseconds."""
+        """Measure only these GPUs from now on: each one costs milliseconds."""
 
     def look(self) -> Round:
         """Measure all selected GPUs. Values that cannot be measured are `None`; raises nothing."""

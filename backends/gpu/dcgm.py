@@ -41,7 +41,7 @@ class DcgmOverlay:
         return self._reader.devices()
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Measure only these from now on."""
+        """Measure only these GPUs from now on."""
         self._reader.keep(uuids)
 
     def look(self) -> Round:

@@ -91,7 +91,7 @@ class AnswerReader:
             self.count_method = "estimate"
 
     def account(self) -> Result:
-        """Return the account. Call `conclude` before."""
+        """Return the answer's usage and end. Call `conclude` before."""
         return Result(
             usage=self.usage,
             count_method=self.count_method,

@@ -34,7 +34,7 @@ class _Waiting:
 
 
 class EncodingRoom:
-    """Queue for work on large bodies. A body larger than a limit counts as much as the limit."""
+    """Queues work on large bodies, with limits on their total bytes. A body larger than a limit counts as the limit."""
 
     def __init__(self, bounds: RoomBounds | None = None) -> None:
         self._bounds = bounds or RoomBounds()

@@ -76,7 +76,7 @@ def refuse_all_but(model: str, fields: Mapping[str, msgspec.Raw], honoured: froz
 
 
 def refuse_named(model: str, fields: Mapping[str, msgspec.Raw], refused: frozenset[str]) -> None:
-    """Raise UnsupportedParameter if one of the `refused` fields is present with an effect."""
+    """Raise UnsupportedParameter if one of the `refused` fields has a value that would change the answer."""
     for name in fields.keys() & refused:
         if asks_for_something(name, fields[name]):
             raise unsupported(model, name)

@@ -76,7 +76,8 @@ class ResponseStore:
     async def history(self, identifier: str, owner: Owner, now_ns: int, max_bytes: int) -> "History | None":
         """Return a response and all that it continues, oldest first; `None` if it does not exist.
 
-        If they exceed `max_bytes` together, no content is read. Raises ObjectsUnavailable.
+        If they are too many or exceed `max_bytes` together, none are read; the result has only their size. Raises
+        ObjectsUnavailable.
         """
         return await self._database.run(lambda connection: _history(connection, identifier, owner, now_ns, max_bytes))
 

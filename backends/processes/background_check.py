@@ -23,7 +23,7 @@ class BackgroundCheck(Generic[T]):
     async def within(self, seconds: float) -> T:
         """Return the function's result, or raise what it raises; raise TimeoutError if it takes longer than `seconds`.
 
-        A run that has not ended is waited for by the next call.
+        After a timeout the function continues, and the next call waits for its result.
         """
         running = self._running
         if running is None:

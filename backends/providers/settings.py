@@ -48,7 +48,7 @@ class ProviderHostSettings(LogSettings):
         return listed(self.providers_environment)
 
     def egress(self, environment: Mapping[str, str]) -> Egress:
-        """Return the restriction of this process's connections."""
+        """Return the restrictions of outgoing connections."""
         return Egress(listed(self.providers_hosts), read_networks(self.providers_inward), environment)
 
     @property

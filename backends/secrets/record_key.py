@@ -14,7 +14,9 @@ RecordKey = Annotated[SecretStr, Field(min_length=_LEAST_CHARACTERS)] | None
 
 
 def record_key(stated: SecretStr | None, data: Path) -> bytes:
-    """Return the configured key, or else the one in the data directory's secrets, which is created at first use."""
+    """Return the key that signs records: the configured one, else the one in the data directory's secrets, created if
+    missing.
+    """
     if stated is not None:
         return stated.get_secret_value().encode()
     return SecretFiles(data / "secrets").get_or_create(SIGNING_KEY).encode()

@@ -27,7 +27,7 @@ _NOTE_SECONDS: Final = 30.0
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part as last seen. `held` are counts of its contents by name; empty if unknown."""
+    """The stored state of a part when it was last seen. `held` are counts of its contents by name; empty if unknown."""
 
     since: str
     seen_at: str
@@ -128,7 +128,7 @@ class Pieces:
 
 
 class PieceWatch:
-    """Records parts periodically in a thread of its own, while a process uses them."""
+    """Records the state of parts periodically, in a separate thread, while a process uses them."""
 
     def __init__(self, note: Callable[[], None], seconds: float = _NOTE_SECONDS) -> None:
         self._note = note

@@ -46,7 +46,7 @@ class BatchClaims:
     def claim(self, received_at_ns: Mapping[str, int]) -> set[str]:
         """Claim batches, given by id with the time of receipt (Unix ns); return the ids that this collector has won.
 
-        A batch that was won stays so as long as claims are kept, however often this is repeated.
+        Repeating a claim gives the same result as long as claims are kept.
         """
         if not received_at_ns:
             return set()

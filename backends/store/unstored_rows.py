@@ -73,8 +73,9 @@ class UnstoredRows:
         self.past_retention: Counter[str] = Counter()  # rows past retention that may have been stored; by table
 
     def insert_arrow(self, table: str, data: pyarrow.Table, *, deduplication_token: str) -> None:
-        """Insert the rows that are not stored, under a new token; all rows under the given one if tokens are still
-        known.
+        """Insert the rows that the store does not have, under a new deduplication token.
+
+        If the table still knows its tokens, insert all rows under the given one.
         """
         if table not in self._compared:
             self._store.insert_arrow(table, data, deduplication_token=deduplication_token)

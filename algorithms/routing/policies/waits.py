@@ -1,4 +1,6 @@
-"""Time that requests have waited for replicas with a certain prefix, since that was last computed elsewhere."""
+"""Adds up the time that requests have waited for replicas with a cached prefix, to decide when to compute
+it elsewhere.
+"""
 
 from typing import Final
 
@@ -6,7 +8,7 @@ _MAX_PREFIXES: Final = 8_192
 
 
 class WaitBook:
-    """Waiting time by the key of a prefix's last block. Bounded: prefixes without recent waits are removed."""
+    """Total waiting time by prefix (the key of its last block), bounded: prefixes without recent waits are removed."""
 
     __slots__ = ("_newer", "_older")
 

@@ -16,7 +16,9 @@ _LONG_TOKENS: Final = 8_192  # takes 0.5 ms to hash; longer prompts are hashed i
 
 
 async def blocks_of(call: ModelCall, model: ModelHello, prompts: Sequence[Prompt], adapter: str) -> PromptBlocks:
-    """Return the blocks of a request's first prompt, stored in `call.prepared`. The length is that of all prompts."""
+    """Return the block keys of a request's first prompt, and the total tokens of all prompts; cached in
+    `call.prepared`.
+    """
     size = model.block_size or _BLOCK_TOKENS
     key = ("blocks", str(size), adapter, *format_key(model))
     known = call.prepared.get(key)

@@ -99,7 +99,9 @@ class TextShape(ChunkTaker):
             self._passing = _Telling(cast("Tell | None", relay) or partial(self._tell, sink))
 
     def take(self, framed: bytes) -> bool:
-        """Pass on a whole chunk if it has this shape and one word of text; return whether it was passed on."""
+        """Pass on a whole chunk if it has this shape and its text counts as one token; return whether it
+        was passed on.
+        """
         between = self._between(framed)
         try:
             if not between or between.find(b" ", 2, -2) >= 0 or between.find(b"\\n", 2, -2) >= 0 or not _text(between):

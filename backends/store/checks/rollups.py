@@ -66,7 +66,9 @@ def differing_rollups(
 def pair_of(
     rows_of: Callable[[StoreTable], str], view: RollupView, source: StoreTable, target: StoreTable
 ) -> RollupPair:
-    """Return both sides of a view; `rows_of` returns the SQL to follow FROM for a table's rows."""
+    """Return the SQL of a rollup's rows as computed from its source and as stored; `rows_of` returns SQL for a table's
+    rows.
+    """
 
     def asked_of_clone(found: re.Match[str]) -> str:
         # Views read alias columns such as `price_state`, which * leaves out by default.

@@ -226,7 +226,9 @@ class GpuLines(msgspec.Struct, frozen=True):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether all time is accounted for. Unbooked requests are already findings of their tokens."""
+        """Return whether all time is accounted for. Time of unbooked requests is not checked: their tokens already are
+        a finding.
+        """
         return not (self.differing_requests or self.difference_ns)
 
     def line(self) -> str:

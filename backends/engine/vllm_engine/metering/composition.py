@@ -43,8 +43,8 @@ class Composition:
 
 @dataclass(slots=True)
 class Steady:
-    """Sequences that decode together in consecutive steps. `step` and `batch` are the last ones not yet applied to
-    them.
+    """Sequences that decode together in consecutive steps. `step` and `batch` are numbers of the latest one, whose
+    tokens are not in `context` yet.
     """
 
     names: Sequence[str] = ()
@@ -73,7 +73,7 @@ class Repeat:
         self._ahead = ahead
 
     def follows(self, other: object) -> bool:
-        """Return whether it has the rows of step `other`, each one token further."""
+        """Return whether it repeats step `other` with one more token for each sequence."""
         return isinstance(other, Repeat) and self._steady is other._steady and self.number == other.number + 1
 
     def note_sampled(self, counts: Mapping[str, int]) -> None:

@@ -25,13 +25,13 @@ class GpuEvent(Protocol):
 
 
 class ReadRing(Protocol):
-    """A ring buffer of steps that have an event at their end only; see quick_way.StepRing."""
+    """A ring buffer of steps with one GPU event each, at their end; see step_ring.StepRing."""
 
     def read(
         self, before: GpuEvent, ended_ns: int, seen_ns: int, most: int, /
     ) -> tuple[list[int], GpuEvent | None, int]:
-        """Return the start and busy time of the next finished steps (as GpuClock.follow does), the last one's event and
-        its end.
+        """Return the starts and busy times of the next finished steps (see GpuClock.follow), with the event and the end
+        time of the last one.
 
         The event stays in use until the next call.
         """

@@ -135,7 +135,7 @@ class VllmMeter:
         return self._requests.is_settled(request_id, self._splitter.recorded)
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Return a request's account. Steps of it that arrive later appear only in step records, as aborted."""
+        """Return a request's account. Later steps of the request appear only in step records, marked as aborted."""
         return self._requests.end(request_id)
 
     @property

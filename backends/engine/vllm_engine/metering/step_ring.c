@@ -1,6 +1,6 @@
-/* The quick way of a step that is like the one before it: what worker_meter.py does of it in Python, without the many
- * cold cache lines that Python takes. CUDA's driver is asked by the names of its interface, which is stable; nothing of
- * CUDA is needed to build this. Every function is called with the GIL held, and none waits. */
+/* Records steps that repeat the previous batch, as worker_meter.py does in Python, but with fewer cold cache lines.
+ * Loads CUDA's driver functions by name from its stable interface, so that building needs nothing of CUDA. Every
+ * function is called with the GIL held, and none waits. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <dlfcn.h>

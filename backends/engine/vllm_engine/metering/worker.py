@@ -16,7 +16,7 @@ from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE, Mark
 from backends.engine.vllm_engine.metering.launched_steps import MeteredStep
 from backends.engine.vllm_engine.metering.parent_death import die_with_parent
-from backends.engine.vllm_engine.metering.quick_way import build_quick_way
+from backends.engine.vllm_engine.metering.step_ring import load_ring_module
 from backends.engine.vllm_engine.metering.worker_meter import WorkerMeter
 
 
@@ -37,7 +37,7 @@ class DraftedOutput(AsyncModelRunnerOutput):  # type: ignore[misc]  # vLLM is no
         step.awaits_output = True
 
     def get_output(self) -> Any:
-        """Wait for the output as vLLM does."""
+        """Wait for vLLM's output, report its accepted drafts, and return it."""
         output = self._output.get_output()
         if self._step.awaits_output:
             self._step.note_output(output)
@@ -68,17 +68,17 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         if self._sender is not None:
             device = self.device
             stream = torch.cuda.current_stream()  # this thread's, which steps run on too
-            quick = build_quick_way()
-            if quick is not None:
-                self._sender.send_with(quick.send)
+            module = load_ring_module()
+            if module is not None:
+                self._sender.send_with(module.send)
             self._meter = WorkerMeter(
                 self._sender,
-                _timing_event if quick is None else quick.make_event,
+                _timing_event if module is None else module.make_event,
                 rank=self.rank,
                 depth=self.vllm_config.max_concurrent_batches,
                 block_size=self.vllm_config.cache_config.block_size,
-                stream=stream if quick is None else stream.cuda_stream,
-                ring=None if quick is None else quick.ring(stream.cuda_stream),
+                stream=stream if module is None else stream.cuda_stream,
+                ring=None if module is None else module.ring(stream.cuda_stream),
             )
             self._meter.start_tidying(lambda: torch.cuda.set_device(device))
             self._meter.mark("load")  # loading continues: the engine's scheduler is created after the workers
@@ -94,15 +94,15 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
             meter.note_idle_batch(scheduler_output)
             return output
         ring = meter.ring
-        is_quick = ring is not None and ring.begin(scheduler_output)
-        if not is_quick:
+        is_in_ring = ring is not None and ring.begin(scheduler_output)
+        if not is_in_ring:
             meter.begin(scheduler_output)
         try:
             output = super().execute_model(scheduler_output)
         except BaseException:
             meter.cancel()
             raise
-        if not is_quick:
+        if not is_in_ring:
             meter.launched()
         if output is not None:  # a pooling model's step ends here, and so does a failed one's
             return self._ended(meter, output)

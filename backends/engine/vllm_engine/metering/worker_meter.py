@@ -4,7 +4,7 @@ Only the events and one look at the batch lie on the step's own path. The batch 
 mean reading and freeing cold memory later. Times are read now and then, right after a forward pass was launched so that
 the GPU has work (`launched`), or by a thread if no further step comes. For small models the CPU is the bottleneck and
 each microsecond delays every token. So a small step like the one before it has one event only, and with a ring
-(quick_way.py) nothing else is done per step: compositions are computed for many steps together.
+(step_ring.py) nothing else is done per step: compositions are computed for many steps together.
 """
 
 import threading
@@ -19,7 +19,7 @@ from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Mark, MeasuredStep
 from backends.engine.vllm_engine.metering.gpu_clock import EventPool, GpuClock, GpuEvent
 from backends.engine.vllm_engine.metering.launched_steps import MeteredStep, SteadyStep, Step
-from backends.engine.vllm_engine.metering.quick_way import StepRing
+from backends.engine.vllm_engine.metering.step_ring import StepRing
 
 POOL_SIZE: Final = 128
 # Steps read together. One by one would find cold CPU caches; 112 at once would stop a stream for 1 ms, seen in its p99.

@@ -1,4 +1,4 @@
-"""The quick way in C tells what the slow one tells, of whatever batches come; over a driver without a GPU."""
+"""The ring in C reports the same as the code in Python, for any batches; over a driver without a GPU."""
 
 import ctypes
 import logging
@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.engine.step_book import StepBook
-from backends.engine.vllm_engine.metering import quick_way
+from backends.engine.vllm_engine.metering import step_ring
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE
 from backends.engine.vllm_engine.metering.meter import MeterOptions, VllmMeter
-from backends.engine.vllm_engine.metering.quick_way import build_quick_way
+from backends.engine.vllm_engine.metering.step_ring import load_ring_module
 from backends.engine.vllm_engine.metering.worker_meter import WorkerMeter
 from tests.backends.engine.vllm_engine.metering.conftest import FACTS, first_of, fit_here, name_of, request_id
 from tests.backends.engine.vllm_engine.metering.fake_gpu import FakeGpu, batch, new_request
@@ -40,8 +40,8 @@ def driver(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def quick(driver):
-    found = build_quick_way(str(driver))
+def module(driver):
+    found = load_ring_module(str(driver))
     assert found is not None
     return found
 
@@ -70,22 +70,22 @@ class Told:
 class Worker:
     """Asks a meter as the worker does."""
 
-    def __init__(self, quick=None):
+    def __init__(self, module=None):
         told: Any = Told()
         self.told = told
-        if quick is None:
+        if module is None:
             gpu = FakeGpu()
             self.meter = WorkerMeter(told, gpu.event, depth=2, now_ns=time.monotonic_ns)
         else:
-            self.meter = WorkerMeter(told, quick.make_event, depth=2, ring=quick.ring(0), stream=0)
-        self.quick_steps = 0
+            self.meter = WorkerMeter(told, module.make_event, depth=2, ring=module.ring(0), stream=0)
+        self.ring_steps = 0
 
     def run(self, order, busy_ns=0):
         ring = self.meter.ring
         if not order.total_num_scheduled_tokens:
             self.meter.note_idle_batch(order)
         elif ring is not None and ring.begin(order):
-            self.quick_steps += 1
+            self.ring_steps += 1
             until_ns = time.monotonic_ns() + busy_ns
             while time.monotonic_ns() < until_ns:
                 pass
@@ -117,27 +117,27 @@ def decode(at, names=("a",), **more):
 
 
 @pytest.fixture
-def worker(quick):
-    one = Worker(quick)
+def worker(module):
+    one = Worker(module)
     one.run(batch([new_request("a", 8)], counts={"a": 8}))
     for at in (8, 9):
         one.run(decode(at))
-    assert one.quick_steps == 0
+    assert one.ring_steps == 0
     return one
 
 
-def test_a_step_like_the_one_before_goes_the_quick_way_until_an_anchor_is_due(worker):
+def test_a_step_like_the_one_before_goes_through_the_ring_until_an_anchor_is_due(worker):
     for at in range(10, 10 + 64):
         worker.run(decode(at))
-    assert worker.quick_steps == 64
+    assert worker.ring_steps == 64
     worker.run(decode(74))
-    assert worker.quick_steps == 64
+    assert worker.ring_steps == 64
     worker.run(decode(75))
-    assert worker.quick_steps == 65
+    assert worker.ring_steps == 65
     assert [row[:3] for row in worker.rows()][2:] == [(at - 6, (1,), (at,)) for at in range(9, 76)]
 
 
-def test_a_quick_step_lasts_from_its_launch_to_its_event(worker):
+def test_a_step_in_the_ring_lasts_from_its_launch_to_its_event(worker):
     began_ns = time.monotonic_ns()
     for at in range(10, 30):
         worker.run(decode(at), busy_ns=100_000)
@@ -171,8 +171,8 @@ def test_a_step_unlike_the_one_before_does_not(worker, order):
     assert worker.meter.ring.begin(decode(10)) is False  # from then on Python looks at each
 
 
-def test_none_is_taken_while_one_is_open_or_no_slot_is_left(quick):
-    ring = quick.make_ring(2, 0)
+def test_none_is_taken_while_one_is_open_or_no_slot_is_left(module):
+    ring = module.make_ring(2, 0)
     ring.await_like(["a"], 10, 9, 10**12)
     assert ring.begin(decode(10)) is True
     assert ring.begin(decode(11)) is False
@@ -181,7 +181,7 @@ def test_none_is_taken_while_one_is_open_or_no_slot_is_left(quick):
     assert ring.begin(decode(11)) is True and ring.end() is True
     ring.await_like(["a"], 12, 9, 10**12)
     assert ring.begin(decode(12)) is False
-    first = quick.make_event()
+    first = module.make_event()
     first.record(0)
     assert ring.read(first, 5, 10**19 // 2, 9) == ([], None, 5)
     assert ring.take() == 2 and ring.take() == 0
@@ -197,8 +197,8 @@ def test_none_is_taken_while_one_is_open_or_no_slot_is_left(quick):
 
 
 @pytest.mark.parametrize(("steps", "nanoseconds", "taken"), [(0, 10**12, False), (1, 10**12, True), (1, 0, False)])
-def test_a_ring_takes_so_many_steps_and_so_long(quick, steps, nanoseconds, taken):
-    ring = quick.make_ring(2, 0)
+def test_a_ring_takes_so_many_steps_and_so_long(module, steps, nanoseconds, taken):
+    ring = module.make_ring(2, 0)
     ring.await_like(["a"], 10, steps, nanoseconds)
     assert ring.begin(decode(10)) is taken
 
@@ -250,8 +250,8 @@ orders = st.lists(
 
 @settings(max_examples=40)
 @given(orders)
-def test_both_ways_tell_the_same_of_any_batches(quick, told):
-    workers = [Worker(), Worker(quick)]
+def test_both_ways_tell_the_same_of_any_batches(module, told):
+    workers = [Worker(), Worker(module)]
     running: dict[str, int] = {}
     finished: list[str] = []
     number = 0
@@ -299,16 +299,16 @@ def test_both_ways_tell_the_same_of_any_batches(quick, told):
     assert (slow.told.begun, slow.told.ended) == (fast.told.begun, fast.told.ended)
 
 
-def test_every_rank_s_runs_become_whole_records_at_the_host(quick, tmp_path, monkeypatch):
+def test_every_rank_s_runs_become_whole_records_at_the_host(module, tmp_path, monkeypatch):
     monkeypatch.setenv(SOCKET_VARIABLE, "")  # put back at the end
     host = VllmMeter(
         StepBook("e", "m", "r", "gpu0"), MeterOptions("m", ranks=2, directory=tmp_path, make_executor=fit_here)
     )
     senders = [FrameSender(host.socket_path, rank) for rank in (0, 1)]
     for sender in senders:
-        sender.send_with(quick.send)
+        sender.send_with(module.send)
     workers = [
-        WorkerMeter(sender, quick.make_event, rank=rank, depth=2, ring=quick.ring(0), stream=0)
+        WorkerMeter(sender, module.make_event, rank=rank, depth=2, ring=module.ring(0), stream=0)
         for rank, sender in enumerate(senders)
     ]
     host.queue(time.monotonic_ns(), runnable=True)
@@ -338,19 +338,19 @@ def test_every_rank_s_runs_become_whole_records_at_the_host(quick, tmp_path, mon
     assert {tuple(one.tenants) for one in records} == {("acme",)}
 
 
-def test_a_datagram_is_sent_at_once_or_refused(quick, tmp_path):
+def test_a_datagram_is_sent_at_once_or_refused(module, tmp_path):
     path = tmp_path / "s"
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as at,
     ):
         end.bind(str(path))
-        quick.send(at.fileno(), b"told", str(path))
+        module.send(at.fileno(), b"told", str(path))
         assert end.recv(16) == b"told"
         with pytest.raises(OSError):
-            quick.send(at.fileno(), b"told", str(tmp_path / "nowhere"))
+            module.send(at.fileno(), b"told", str(tmp_path / "nowhere"))
         with pytest.raises(OSError, match="too long"):
-            quick.send(at.fileno(), b"told", "/" + "x" * 200)
+            module.send(at.fileno(), b"told", "/" + "x" * 200)
 
 
 @pytest.mark.parametrize(("change", "says"), [("tool", "no C compiler"), ("source", "error"), ("driver", "nowhere")])
@@ -359,7 +359,7 @@ def test_what_cannot_be_built_is_said_and_done_without(change, says, monkeypatch
         monkeypatch.setattr("shutil.which", lambda name: None)
     if change == "source":
         (tmp_path / "wrong.c").write_text("int main(")
-        monkeypatch.setattr(quick_way, "SOURCE", tmp_path / "wrong.c")
+        monkeypatch.setattr(step_ring, "SOURCE", tmp_path / "wrong.c")
     with caplog.at_level(logging.WARNING):
-        assert build_quick_way("/nowhere.so") is None
+        assert load_ring_module("/nowhere.so") is None
     assert "slow path" in caplog.text and says in caplog.text

@@ -23,7 +23,9 @@ _SLOTS: Final = 256
 
 
 class StepRing(ReadRing, Protocol):
-    """Records steps that are like the one before them, with an event at the end of each. See step_ring.c."""
+    """Records steps that repeat the previous batch, with one GPU event at the end of each; implemented in
+    step_ring.c.
+    """
 
     def await_like(self, names: list[str], total: int, steps: int, nanoseconds: int, /) -> None:
         """Accept batches that continue the last one: same `names`, and `total` tokens computed before the next step.
@@ -48,7 +50,7 @@ class StepRing(ReadRing, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class QuickWay:
+class StepRingModule:
     """The meter's functions in C: events, steady steps, sending."""
 
     make_event: Callable[[], GpuEvent]
@@ -60,7 +62,7 @@ class QuickWay:
         return self.make_ring(_SLOTS, stream)
 
 
-def build_quick_way(driver: str = DRIVER) -> QuickWay | None:
+def load_ring_module(driver: str = DRIVER) -> StepRingModule | None:
     """Compile and load the C part, which takes half a second; log a warning and return `None` if that fails."""
     try:
         module = _built()
@@ -72,7 +74,7 @@ def build_quick_way(driver: str = DRIVER) -> QuickWay | None:
             "step metering uses its slow path, which costs 1 %% of a single stream of a small model: %s", detail
         )
         return None
-    return QuickWay(module.Event, module.Ring, module.send)
+    return StepRingModule(module.Event, module.Ring, module.send)
 
 
 def _built() -> Any:
