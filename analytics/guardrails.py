@@ -1,4 +1,4 @@
-"""Guardrail findings by stage: actions taken, and actions that dry-run stages would have taken."""
+"""Counts guardrail findings by stage: actions taken, and actions that dry-run stages would have taken."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from contracts.guardrails.finding import VerdictFields, read_verdict
 
 @dataclass(slots=True)
 class StageCount:
-    """One stage on one side, for one tenant: requests in which it found something, of all its tenant's requests.
+    """One tenant's counts of one stage, on input or output: requests with findings, of all the tenant's requests.
 
-    `findings` are the things found; `kinds` the requests in which each kind was.
+    `findings` is the number of findings; `kinds` has the number of requests by kind of finding.
     """
 
     tenant: str
@@ -29,7 +29,7 @@ class StageCount:
 
 
 def stage_counts(store: StoreClient, period: Period, tenant: str | None = None) -> list[StageCount]:
-    """Count verdicts, of one tenant or of all; by tenant, then those that found most. Raises StoreUnavailable."""
+    """Count verdicts of one tenant or all, sorted by tenant, then most findings first. Raises StoreUnavailable."""
     asked = {"start": period.start.timestamp(), "end": period.end.timestamp(), "tenant": tenant}
     totals: Mapping[str, int] = {
         text_of(row["tenant_label"]): number_of(row["request_count"])

@@ -1,4 +1,4 @@
-"""The overview: what was asked, used and spent in a scope, how fast, in all and by tenant and model."""
+"""Requests, usage, cost and latency of a scope, in total and by tenant and model."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
@@ -10,12 +10,12 @@ from analytics.scope import Period, Scope
 from analytics.volume import Volume
 from backends.store.client import StoreClient
 
-MAX_LINES: Final = 500  # more than anyone reads in one table; filter, or ask the export
+MAX_LINES: Final = 500  # rows of the table; exports have all
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One tenant's use of one model. An empty model is one that was asked for but not served."""
+    """One tenant's use of one model; the model is empty for requests that no model served."""
 
     tenant: str
     model: str
@@ -25,12 +25,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The answer. `covered` is what every number here covers; see `analytics.scope`.
+    """Totals and lines of a scope. `covered` is the range that every number covers; see `analytics.scope`.
 
-    `lines` are sorted by cost, then requests, highest first; `has_more_lines` says that the rest was cut off.
-    `method` is how the percentiles were found: "exact", or "sketch" within 1 % of each value. Without `has_latency`
-    they were not asked for, and no `latency` says anything. `ttft_samples` and `gap_samples` say how many
-    times there are.
+    `lines` are sorted by cost, then requests, highest first; `has_more_lines`: the rest was cut off. `method` of the
+    percentiles is "exact", or "sketch" with an error of up to 1 %. Without `has_latency` they were not computed, and
+    `latency` values are `None`. `ttft_samples` and `gap_samples` are the numbers of measured times.
     """
 
     scope: Scope
@@ -46,7 +45,7 @@ class Overview:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether not one request was recorded."""
+        """Return whether no request was recorded."""
         return self.total.requests == 0
 
     @property
@@ -58,10 +57,10 @@ class Overview:
 
 
 def overview(store: StoreClient, scope: Scope, *, is_quick: bool = False) -> Overview:
-    """Answer the overview's questions with two reads. Raises StoreUnavailable if the store does not answer.
+    """Return the overview of a scope, by two queries. Raises StoreUnavailable.
 
-    `is_quick` leaves out percentiles that would take seconds, as those of a day that is not over: of more than five
-    million gaps in rows, which no state of a whole day holds.
+    `is_quick` leaves out percentiles that would take seconds: those of more than five million token gaps outside whole
+    days, for which there are no sketches, such as today's.
     """
     days = scope.whole_days
     parameters = {
@@ -107,9 +106,9 @@ def overview(store: StoreClient, scope: Scope, *, is_quick: bool = False) -> Ove
 
 @dataclass(frozen=True, slots=True)
 class LatencyQuestion:
-    """The percentiles that a quick overview left out: of its scope, as many samples as it counted, and its lines.
+    """Input for the percentiles that a quick overview left out: its scope, its numbers of samples and its lines.
 
-    Two of one scope are equal: what has been counted since is no other question.
+    Two for one scope are equal, so that a cache is not invalidated by new requests.
     """
 
     scope: Scope
@@ -119,13 +118,13 @@ class LatencyQuestion:
 
     @classmethod
     def of(cls, quick: Overview) -> Self:
-        """Ask of all that the overview covers, which stays the same for as long as its hours or days do."""
+        """Return the question for all of an overview's range, which changes only with its hours or days."""
         shown = tuple((line.tenant, line.model) for line in quick.lines)
         return cls(quick.scope.settled, quick.ttft_samples, quick.gap_samples, shown)
 
 
 def overview_latency(store: StoreClient, question: LatencyQuestion) -> LatencyTable:
-    """Find the percentiles alone: the sums are there already. May take seconds. Raises StoreUnavailable."""
+    """Compute the percentiles only. May take seconds. Raises StoreUnavailable."""
     return latencies(
         store,
         question.scope,
@@ -136,9 +135,9 @@ def overview_latency(store: StoreClient, question: LatencyQuestion) -> LatencyTa
 
 
 def with_latency(quick: Overview, speed: LatencyTable) -> Overview:
-    """Return a quick overview its percentiles, of the same period and perhaps a minute older.
+    """Return a quick overview with percentiles of the same period, which may be a minute older.
 
-    What came since then has none in its line.
+    Lines that are newer than the percentiles have none.
     """
     lines = tuple(replace(line, latency=speed.groups.get((line.tenant, line.model), Latency())) for line in quick.lines)
     return replace(quick, latency=speed.total, method=speed.method, lines=lines, has_latency=True)

@@ -1,4 +1,4 @@
-"""Usage of a person's own keys, by day and model."""
+"""Usage of a user's own API keys, by day and model."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -12,7 +12,7 @@ from contracts.pricing.money import usd
 
 @dataclass(frozen=True, slots=True)
 class OwnDay:
-    """One model on one day (UTC). `unpriced` requests are not in `cost_usd`; `refused` failed or were refused."""
+    """One model on one day (UTC). `unpriced` requests are not in `cost_usd`; `refused` counts failed ones too."""
 
     day: date
     model: str
@@ -27,9 +27,7 @@ class OwnDay:
 def own_usage(
     store: StoreClient, tenant: str, team: str | None, keys: tuple[str, ...], start: datetime, end: datetime
 ) -> tuple[OwnDay, ...]:
-    """Return what keys of a tenant, and of one team of it, used from `start` until `end`, oldest first. Raises
-    StoreUnavailable.
-    """
+    """Return the usage of a tenant's (or team's) keys in a range, oldest first. Raises StoreUnavailable."""
     parameters = {
         "tenant": tenant,
         "team": team,

@@ -1,6 +1,4 @@
-"""How fast: percentiles of time to first token and of the gaps between tokens, exact or, where that would be
-slow, from sketches; the answer says which.
-"""
+"""Percentiles of time to first token and inter-token latency: exact, or from sketches if that would be slow."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from contracts.metering.gaps import GAP_UNIT_NS
 Method = Literal["exact", "sketch"]
 GroupKey = tuple[str, str]  # tenant, model
 
-EXACT_SAMPLES: Final = 5_000_000  # gaps, and first tokens: what is exploded in about 0.3 s on one core
+EXACT_SAMPLES: Final = 5_000_000  # token gaps and first tokens that take about 0.3 s to unnest on one core
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles of one group. `None` if nothing was measured: no first token, or no second one."""
+    """Percentiles of one group. `None` without measurements: no first token, or no second one."""
 
     ttft: Quantiles | None = None
     gap: Quantiles | None = None
@@ -38,7 +36,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class LatencyTable:
-    """Percentiles of all together and by tenant and model, and how they were found."""
+    """Percentiles in total and by tenant and model, and the method by which they were computed."""
 
     method: Method
     total: Latency
@@ -48,12 +46,12 @@ class LatencyTable:
 def latencies(
     store: StoreClient, scope: Scope, *, ttft_samples: int, gap_samples: int, shown: Collection[GroupKey] = ()
 ) -> LatencyTable:
-    """Return percentiles of what the scope covers, from `requests` while that is quick, else from sketches.
+    """Return the percentiles of a scope, from table `requests` if that is fast, else from sketches.
 
-    `shown` are the groups that are wanted; none named: all.
+    `shown` are the groups (tenant, model) to return; empty: all.
 
-    The counts are the rollup's. Rows of `requests` expire before rollups do, so an exact answer stands only if it found
-    at least as many samples as the rollup counted. Raises StoreUnavailable.
+    The numbers of samples are from the rollup. Rows of `requests` expire before rollups, so the exact method is used
+    only if it finds at least as many samples as the rollup. Raises StoreUnavailable.
     """
     exactly, sketched = "percentiles_exact", "percentiles_sketch"
     if scope.team is not None or scope.project is not None:
@@ -68,7 +66,7 @@ def latencies(
 
 
 def raw_samples(scope: Scope, samples: int) -> int:
-    """Estimate how many of a scope's samples lie outside its whole days, so that a sketch of them is made of rows."""
+    """Estimate the number of a scope's samples outside whole days, whose sketches must be computed from rows."""
     covered, days = scope.covered, scope.whole_days
     whole_s, all_s = days.end_s - days.start_s, covered.end_s - covered.start_s
     return samples * (all_s - whole_s) // all_s

@@ -1,6 +1,6 @@
-"""The named queries: one file each in `analytics/sql`, parameters bound by the store, never pasted in.
+"""Loads the named SQL queries, one file each in `analytics/sql`; the store binds their parameters.
 
-What has to name every kind of usage names a part that is written from the one list of kinds, such as `{{leaf_sums}}`.
+Placeholders such as `{{leaf_sums}}` are replaced by expressions for each kind of usage (LEAVES).
 """
 
 import re
@@ -28,7 +28,7 @@ _PART: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def _each(form: str, between: str = ", ", leaves: tuple[Leaf, ...] = LEAVES) -> str:
-    """Write a form for each kind of usage: `$column` is where it stands, `$bit` a number for the place in the list."""
+    """Expand a template for each kind of usage: `$column` is its column, `$bit` two to the power of its index."""
     written = [
         form.replace("$column", column_of(leaf)).replace("$bit", str(1 << place)) for place, leaf in enumerate(leaves)
     ]
@@ -61,16 +61,16 @@ _LISTS: Final = {
 
 @cache
 def query(name: str) -> str:
-    """Read the query of that name; `{{part}}` in it stands for a file of `analytics/sql/parts`, which queries share, or
-    for a list of the kinds of usage.
+    """Return the SQL of a named query; each `{{part}}` in it is replaced by the file in `analytics/sql/parts` or the
+    expression of that name.
 
-    Raises FileNotFoundError for a name that has no file.
+    Raises FileNotFoundError for an unknown name.
     """
     return _with_parts((_DIRECTORY / f"{name}.sql").read_text())
 
 
 def query_names() -> list[str]:
-    """List all queries by name."""
+    """Return the names of all queries, sorted."""
     return sorted(path.stem for path in _DIRECTORY.glob("*.sql"))
 
 

@@ -1,4 +1,4 @@
-"""A viewer's reach: everything, one tenant, or one team; enforced where the store is queried."""
+"""A viewer's reach (all data, one tenant, or one team), enforced in the store's client."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The tenant and team that alone may be seen; `None` if all may be."""
+    """The only tenant and team whose data a viewer may see; `None`: all."""
 
     tenant: str | None = None
     team: str | None = None
 
     @property
     def is_bound(self) -> bool:
-        """Return whether there is anything that may not be seen."""
+        """Return whether the reach is restricted."""
         return self.tenant is not None
 
     def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
-        """Return the tenant and team that a question is to be held to. Raises NotFound on another's than these."""
+        """Return the tenant and team to restrict a query to. Raises NotFound if the arguments are outside the reach."""
         if self.tenant is not None and tenant not in (None, self.tenant):
             raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
         if self.team is not None and team not in (None, self.team):
@@ -35,7 +35,7 @@ class Reach:
         return self.tenant or tenant, self.team or team
 
     def require_no_team(self) -> None:
-        """Raise PermissionDenied for who sees one team alone: what is asked for is not kept by team."""
+        """Raise PermissionDenied if the reach is one team, for data that is not stored by team."""
         if self.team is not None:
             raise PermissionDenied(f"this is about a whole tenant, and you see its team {self.team!r} alone")
 
@@ -44,10 +44,10 @@ EVERYTHING: Final = Reach()
 
 
 class BoundStore(StoreClient):
-    """A store's client that puts no question which is not held to its reach: it must bind `{tenant}`, and for a team
-    `{team}`, to the reach's own. A question that forgets raises PermissionDenied here, before the store is asked.
+    """A store client that refuses queries outside its reach: a query must bind `{tenant}`, and for a team `{team}`, to
+    the reach's own; others raise PermissionDenied before they are sent.
 
-    `is_policed` says that the store's user has row policies, which are told the reach with each question.
+    `is_policed`: the store's user has row policies, and each query passes the reach to them.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Return the rows of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the rows of a query within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -75,7 +75,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> dict[str, Sequence[object]]:
-        """Return the columns of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the columns of a query within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query_columns(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -86,7 +86,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Return the frame of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the data frame of a query within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query_frame(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -98,7 +98,7 @@ class BoundStore(StoreClient):
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> Iterator[bytes]:
-        """Return the bytes of a question about what is within reach. Raises PermissionDenied on another."""
+        """Yield the bytes of the result of a query within reach. Raises PermissionDenied on another."""
         return super().stream(sql, parameters, settings=self._held(sql, parameters, settings), form=form)
 
     def command(
@@ -108,7 +108,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> object:
-        """Run a statement that is held to the reach, as any question is. Raises PermissionDenied on another."""
+        """Run a statement within reach. Raises PermissionDenied on another."""
         return super().command(sql, parameters, settings=self._held(sql, parameters, settings))
 
     def _held(
@@ -127,7 +127,7 @@ class BoundStore(StoreClient):
 
 @contextmanager
 def _refusals_explained() -> Iterator[None]:
-    """Provide of what the store's user may not read that it is for others: no fault of the store, nor of its schema."""
+    """Convert the store's refusal of a table to PermissionDenied, as it is not a fault of the store or its schema."""
     try:
         yield
     except StoreRefused as error:

@@ -1,4 +1,4 @@
-"""Totals of one run (a replay or load test), by the run id that its clients sent."""
+"""Totals of one run (a replay or load test), by the run id in its requests."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,7 +11,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """A run's sums. `ok` and `ok_output_tokens` cover its complete answers alone, the others all its requests.
+    """A run's sums. `ok` and `ok_output_tokens` cover complete answers only, the others all requests.
 
     `cost_usd` is the cost of the priced requests; `unpriced` counts the others that reached a model.
     """
@@ -27,7 +27,7 @@ class RunTotals:
 
 
 def run_totals(store: StoreClient, run_id: str, period: Period, tenant: str | None = None) -> RunTotals:
-    """Sum a run's requests that began in a period, of one tenant or, where `None`, of all. Raises StoreUnavailable."""
+    """Return the sums of a run's requests in a period, of one tenant or (`None`) all. Raises StoreUnavailable."""
     parameters = {"run_id": run_id, "tenant": tenant, "start": period.start_s, "end": period.end_s}
     (row,) = store.query(query("run"), parameters)
     return RunTotals(

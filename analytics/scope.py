@@ -1,7 +1,7 @@
 """The scope of a query: a time range, and optionally a tenant and a model. Validated on creation.
 
-Rollups hold whole minutes, hours or days, so an answer from them covers whole ones: `covered` says which, and
-everything on one page (totals, series, table, percentiles) covers the same, so that the parts add up.
+Rollups have whole minutes, hours or days, so results cover whole ones: `covered` is that range, which is the same for
+everything on one page (totals, series, table, percentiles), so that the parts sum to the totals.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,20 +13,20 @@ from contracts.recording.moments import utc_now
 
 Grain = Literal["minute", "hour", "day"]
 
-MAX_RANGE: Final = timedelta(days=400)  # a year against the same month of the year before
-MAX_BARS: Final = 100  # beyond this a chart's bars are thinner than the eye resolves
+MAX_RANGE: Final = timedelta(days=400)  # a year, to compare with the same month of the previous year
+MAX_BARS: Final = 100  # with more steps a chart's bars are too thin to see
 
 _GRAIN_SECONDS: Final[dict[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 86_400}
-# How long the store keeps the finer rollups (migrations/clickhouse, 0005): older ranges are answered from coarser ones.
+# Retention of the finer rollups (migrations/clickhouse, 0005); older ranges are read from coarser ones.
 MINUTES_KEPT: Final = timedelta(days=7)
 HOURS_KEPT: Final = timedelta(days=90)
 DAYS_BY_MODEL: Final = "tenant_model_day"  # a quarter of the rows of requests_day (0021)
-# In the order of time (0023), as charts of all tenants are, by one of these alone.
+# Tables sorted by time (0023), for charts of all tenants by one of these dimensions.
 _HOURS_BY_ONE: Final = {"tenant": "tenant_hour", "model": "model_hour"}
 _DAYS_BY_TENANT: Final = "tenant_cost_day"
 TENANT_HOURS_KEPT: Final = timedelta(days=16)
-RECENT_KEPT: Final = timedelta(hours=72)  # requests in the order of time (0013)
-_MARGIN: Final = timedelta(hours=2)  # for rounding outward, and a clock that runs ahead of the store's
+RECENT_KEPT: Final = timedelta(hours=72)  # requests sorted by time (0013)
+_MARGIN: Final = timedelta(hours=2)  # tolerance for rounding outward, and for a clock ahead of the store's
 
 _MINUTES_UP_TO: Final = timedelta(hours=6)
 _HOURS_UP_TO: Final = timedelta(days=14)
@@ -40,7 +40,7 @@ _LAST_MOMENT: Final = datetime(2105, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A stretch of time in UTC; `end` does not belong to it."""
+    """A time range in UTC; `end` is exclusive."""
 
     start: datetime
     end: datetime
@@ -58,10 +58,10 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """From `start` until `end` (exclusive, UTC), of one tenant, team, project, key and model or, where `None`, of all.
+    """A time range from `start` to `end` (exclusive, UTC), and a tenant, team, project, key and model; `None`: all.
 
-    `asked_at` decides which rollups still hold the range; two scopes that differ in it alone are equal. Raises
-    InvalidRequest if times have no zone, are reversed, or span more than 400 days.
+    `asked_at` determines which rollups still have the range; it does not count for equality. Raises InvalidRequest if
+    times have no zone, are reversed, or span more than 400 days.
     """
 
     start: datetime
@@ -94,14 +94,14 @@ class Scope:
 
     @classmethod
     def last(cls, length: timedelta, now: datetime, tenant: str | None = None, model: str | None = None) -> Self:
-        """Build the scope that ends now."""
+        """Return the scope of the last `length` until `now`."""
         return cls(now - length, now, tenant, model, asked_at=now)
 
     @property
     def grain(self) -> Grain:
-        """Return the finest rollup worth reading whose rows are still kept.
+        """Return the time unit of the rollup to read: the finest that is still stored and has few enough rows.
 
-        Minutes up to 6 hours (kept for 7 days), hours up to 14 days (kept for 90), else days (kept for good).
+        Minutes for up to 6 hours (stored for 7 days), hours for up to 14 days (stored for 90), else days (permanent).
         """
         length, age = self.end - self.start, self.asked_at - self.start
         if length <= _MINUTES_UP_TO and age <= MINUTES_KEPT - _MARGIN:
@@ -110,26 +110,27 @@ class Scope:
 
     @property
     def rollup(self) -> str:
-        """Name the table of sums that answers, by tenant and model: of days one without teams and projects, where
-        none of these is asked about."""
+        """Return the name of the rollup table by tenant and model; for days, a smaller table without teams and projects
+        if neither is in the scope."""
         if self.grain == "day" and self.team is None and self.project is None:
             return DAYS_BY_MODEL
         return f"requests_{self.grain}"
 
     @property
     def edges_rollup(self) -> str:
-        """Name the table of sums that has what lies outside the whole days. All tenants' hours lie everywhere in the
-        table of a month's hours, and in a day's minutes together."""
+        """Return the rollup table for the time outside whole days. For all tenants, minutes are used instead of
+        hours: they are sorted by day, which is faster.
+        """
         is_of_all = self.tenant is None and self.grain == "hour"
         return "requests_minute" if is_of_all and self._is_kept(MINUTES_KEPT) else self.rollup
 
     @property
     def days_rollup(self) -> str:
-        """Return the name of the table of sums that has the whole days of the answer."""
+        """Return the name of the rollup table for the whole days."""
         return DAYS_BY_MODEL if self.team is None and self.project is None else "requests_day"
 
     def series_rollup(self, by: str) -> str:
-        """Name the table of sums for an answer over time by one dimension: the one with the fewest rows that has it."""
+        """Return the name of the smallest rollup table for a series by one dimension."""
         if by not in _HOURS_BY_ONE:
             return f"requests_{self.grain}"
         is_of_all = self.tenant is None and self.team is None and self.project is None
@@ -145,9 +146,9 @@ class Scope:
 
     @property
     def covered(self) -> Period:
-        """Return the whole minutes, hours or days that an answer covers: the range, rounded outward.
+        """Return the range rounded outward to whole minutes, hours or days, which results cover.
 
-        Example: 14:20 to 20:30 is more than 6 hours, so it is answered from hours: 14:00 to 21:00.
+        Example: 14:20 to 20:30 is more than 6 hours, so hours are read: 14:00 to 21:00.
         """
         seconds = _GRAIN_SECONDS[self.grain]
         start = int(self.start.timestamp()) // seconds * seconds
@@ -156,10 +157,10 @@ class Scope:
 
     @property
     def settled(self) -> Self:
-        """Return the same question for as long as the minutes, hours or days last that it covers.
+        """Return an equal scope for all ranges that cover the same minutes, hours or days, as a cache key.
 
-        It is about all of these, where that is not too long for sums of this grain; else about as little of the first
-        and the last as still covers them.
+        Its range is the covered one, unless that is too long for this time unit; else it has as little of the first and
+        the last unit as possible.
         """
         covered = self.covered
         if covered.end - covered.start <= MAX_RANGE:
@@ -172,7 +173,7 @@ class Scope:
 
     @property
     def whole_days(self) -> Period:
-        """Return the whole days within what is covered; empty (start = end) if there is none."""
+        """Return the whole days of the covered range; empty (start = end) if there is none."""
         covered = self.covered
         first = -(-covered.start_s // 86_400) * 86_400
         last = covered.end_s // 86_400 * 86_400
@@ -180,39 +181,39 @@ class Scope:
 
     @property
     def step_seconds(self) -> int:
-        """Return the width of a chart's bar in seconds: at most 100 bars, no finer than the rollup."""
+        """Return a chart's time step in seconds: for at most 100 steps, and not less than the rollup's unit."""
         length = (self.end - self.start).total_seconds()
         grain = _GRAIN_SECONDS[self.grain]
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)
 
     @property
     def rows_since(self) -> datetime:
-        """Return the first moment of what lies outside the whole days."""
+        """Return the start of the time outside whole days."""
         covered, days = self.covered, self.whole_days
         return days.end if covered.start == days.start < days.end else covered.start
 
     @property
     def is_recent(self) -> bool:
-        """Return whether the store still holds the range's requests in the order of time (`requests_recent`)."""
+        """Return whether table `requests_recent`, which is sorted by time, still has the whole range."""
         return self.keeps_in_time(self.covered.start)
 
     def keeps_in_time(self, since: datetime) -> bool:
-        """Return whether the store still holds requests since a moment in the order of time."""
+        """Return whether table `requests_recent`, which is sorted by time, still has requests since `since`."""
         return self.asked_at - since <= RECENT_KEPT - _MARGIN
 
     @property
     def step_origin(self) -> int:
-        """Return the Unix second from which steps are counted."""
+        """Return the Unix time (s) from which steps are counted."""
         return _FIRST_MONDAY if self.step_seconds == _WEEK else 0
 
     @property
     def step_starts(self) -> range:
-        """Return the Unix seconds at which the steps begin that hold all of what is covered."""
+        """Return the start times (Unix s) of the steps of the covered range."""
         covered, step, origin = self.covered, self.step_seconds, self.step_origin
         return range((covered.start_s - origin) // step * step + origin, covered.end_s, step)
 
     def parameters(self) -> dict[str, object]:
-        """Return what every query of `analytics/sql` may bind: the covered seconds, and of whom."""
+        """Return the parameters that each query of `analytics/sql` may bind: covered range, tenant, model and so on."""
         covered = self.covered
         return {
             "start": covered.start_s,

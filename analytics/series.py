@@ -1,4 +1,4 @@
-"""The overview's charts: requests, tokens and cost over time, by tenant or by model."""
+"""Requests, tokens and cost over time by tenant or model, for the overview's charts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from analytics.scope import Period, Scope
 from backends.store.client import Row, StoreClient
 
 Dimension = Literal["tenant", "model"]
-AnyDimension = Literal["tenant", "team", "project", "model"]  # of the sums
+AnyDimension = Literal["tenant", "team", "project", "model"]  # of sums
 
-MAX_LEADERS: Final = 8  # more colours than that cannot be told apart; the rest is one group
+MAX_LEADERS: Final = 8  # as more colours cannot be distinguished; the rest is one group
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One group in one step. Sums leave out what was not reported or priced.
+    """One group in one time step. Sums exclude unreported and unpriced usage.
 
-    `unpriced`, `unknown_usage` and `failed` count the requests without an amount, each for its own reason.
-    `priced_tokens` are those that the cost stands for, `None` if sums do not tell.
+    `unpriced`, `unknown_usage` and `failed` count requests without an amount, by reason. `priced_tokens` are the tokens
+    of the cost, `None` if unknown.
     """
 
     requests: int = 0
@@ -36,16 +36,16 @@ class Point:
 
     @property
     def without_price(self) -> int:
-        """Return the number of requests that used something and have no amount."""
+        """Return the number of requests with usage and without an amount."""
         return self.unpriced + self.unknown_usage
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points by group, each group with one point per entry of `steps` (starts, UTC), zeros if nothing was.
+    """Points by group, one per entry of `steps` (starts, UTC); zeros for steps without requests.
 
-    A group is a name of the dimension, `None` all beyond the eight that cost most. `partial` are the indices of the
-    steps which the range, up to `scope.end`, covers only in part: their sums are not comparable.
+    A group is a value of the dimension; `None`: all but the eight of highest cost. `partial` are the indices of steps
+    that the range covers only in part, whose sums are not comparable.
     """
 
     dimension: AnyDimension

@@ -29,7 +29,7 @@ class AnalyticsSettings(ListenerSettings):
 
     alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
     alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel
-    alerts_inward: NetworksText = ""  # networks that notices may go to
+    alerts_inward: NetworksText = ""  # private networks that notifications may go to
     alerts_pagerduty_url: str = PAGERDUTY_URL
     alerts_smtp_host: str = ""  # empty: no mail
     alerts_smtp_port: int = Field(default=587, ge=1, le=65535)
@@ -38,23 +38,23 @@ class AnalyticsSettings(ListenerSettings):
     alerts_smtp_from: str = Field(default="tollkeeper@localhost", pattern=r"^[^\s<>@]+@[^\s<>@]+$")
     alerts_smtp_tls: bool = True
     alerts_runbooks_url: str = ""  # where runbooks are; empty: docs/runbooks
-    dashboard_url: str = ""  # as browsers reach it; empty: this machine
+    dashboard_url: str = ""  # for browsers; empty: this machine
     dashboard_port: int = Field(default=8501, ge=1, le=65535)
 
-    export_directory: Path | None = None  # none: nothing is exported by itself
+    export_directory: Path | None = None  # none: no scheduled exports
     export_format: Literal["csv", "parquet"] = "csv"
     export_time_zone: str = "UTC"
     export_issuer: str = "Tollkeeper"
-    export_after_minutes: int = Field(default=60, ge=0, le=1440)  # after a day's end, for what arrives late
+    export_after_minutes: int = Field(default=60, ge=0, le=1440)  # after a day's end, for records that arrive late
 
     prices_schedule: Literal["off", "replace"] = "off"
-    prices_litellm: Path | None = None  # LiteLLM's table, for models that the price list lacks
-    prices_signature: Path | None = None  # of that file
-    prices_public_key: Path | None = None  # that must have signed it
+    prices_litellm: Path | None = None  # LiteLLM's price table, for models that the price list lacks
+    prices_signature: Path | None = None  # signature file of that table
+    prices_public_key: Path | None = None  # key of the signature
 
-    judge_url: str = ""  # empty: nothing is judged
+    judge_url: str = ""  # empty: no judge
     judge_name: str = "judge"
-    judge_share: float = Field(default=0.05, ge=0, le=1)  # of the requests whose content is kept
+    judge_share: float = Field(default=0.05, ge=0, le=1)  # of the requests whose content is stored
     judge_timeout_seconds: float = Field(default=30, gt=0, le=300)
 
     @property
@@ -63,7 +63,7 @@ class AnalyticsSettings(ListenerSettings):
         return control_database_url(self.database_url, self.data)
 
     def store_address(self) -> StoreAddress:
-        """Return the store's address with the writer's credentials: feedback is written to it, all else is read.
+        """Return the store's address with the writer's credentials, which feedback needs.
 
         Raises ConfigurationError on an unusable URL or an unwritable data directory.
         """
@@ -78,17 +78,17 @@ class AnalyticsSettings(ListenerSettings):
         )
 
     def price_schedule(self) -> PriceSchedule:
-        """Return where list prices are read, and whether changed cards are replaced by themselves."""
+        """Return the additional price table, and whether changed cards are replaced automatically."""
         return PriceSchedule(
             self.prices_litellm, self.prices_signature, self.prices_public_key, self.prices_schedule == "replace"
         )
 
     def links(self) -> Links:
-        """Return where links in notices lead."""
+        """Return the base URLs of links in notifications."""
         return Links(self.dashboard_url or f"http://127.0.0.1:{self.dashboard_port}", self.alerts_runbooks_url)
 
     def channel_settings(self, webhook_secret: bytes) -> ChannelSettings:
-        """Return what the senders of notices are told."""
+        """Return the settings of notification channels."""
         password = self.alerts_smtp_password
         mail = MailServer(
             self.alerts_smtp_host,

@@ -1,4 +1,4 @@
-"""Requests, tokens and cost of one group. Unreported or unpriced amounts are never counted as zero."""
+"""Requests, tokens and cost of one group. Unreported or unpriced amounts do not count as zero."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,13 @@ from analytics.rows import money_of, number_of
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """What was asked, used and spent.
+    """Requests, usage and cost.
 
-    `requests` counts every request recorded: answered, failed (`errors`), refused (`rejected`) and broken off by
-    the client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; they are `None`
-    where requests were admitted and none reported. `unpriced_requests` and `unknown_usage_requests` say how many
-    admitted requests such a sum leaves out; `failed_requests` failed and cost nothing.
-    `copies` and `copy_errors` say how many of all tenants' admitted and failed requests were the platform's own copies
-    to a rollout's candidate, whose answers nobody saw.
+    `requests` counts all recorded requests: answered, failed (`errors`), refused (`rejected`) and cancelled by the
+    client (`cancelled`). Tokens and `cost_usd` are sums over the requests that reported them; `None` if requests were
+    admitted and none reported. `unpriced_requests` and `unknown_usage_requests` count the admitted requests without an
+    amount; `failed_requests` failed and cost nothing. `copies` and `copy_errors` count the admitted and failed requests
+    that were copies to a rollout's candidate, whose answers no client received.
     """
 
     requests: int = 0
@@ -42,12 +41,12 @@ class Volume:
 
     @property
     def seen(self) -> int:
-        """Count the admitted requests whose answers someone waited for."""
+        """Return the number of admitted requests without copies."""
         return self.admitted - self.copies
 
     @property
     def seen_errors(self) -> int:
-        """Count those of them that failed."""
+        """Return the number of failed requests without copies."""
         return self.errors - self.copy_errors
 
     @property
@@ -64,7 +63,7 @@ class Volume:
 
     @classmethod
     def from_row(cls, row: Mapping[str, object]) -> Self:
-        """Read a row of volumes.sql."""
+        """Return the volume of a row of volumes.sql."""
         requests, rejected = number_of(row["request_count"]), number_of(row["rejected_count"])
         unpriced, unknown = number_of(row["unpriced_count"]), number_of(row["unknown_usage_count"])
         admitted = requests - rejected

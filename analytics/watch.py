@@ -1,5 +1,5 @@
-"""The loops of the analytics process: rules are looked at, notices sent, answers judged, exports written, until told to
-stop. A fault is logged once and the loop goes on: were it to end, nobody would be told of anything any more."""
+"""The loops of the analytics process, which evaluate alert rules, send notifications, judge answers and run periodic
+jobs until cancelled. An error is logged once and the loop continues, so that alerts still work."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Watch:
         now: Callable[[], datetime],
         chores: Mapping[str, Callable[[], int]] | None = None,
     ) -> None:
-        """`chores` block, and are done every five minutes, each on its own: what has to be written once it is due."""
+        """`chores` are blocking periodic jobs, run every five minutes, each in its own task."""
         self._evaluator = evaluator
         self._dispatcher = dispatcher
         self._judge = judge
@@ -44,7 +44,7 @@ class Watch:
         self._looked_at: datetime | None = None
 
     async def run(self) -> None:
-        """Run until cancelled. A look that is in progress is finished, and its lease given back."""
+        """Run until cancelled. An evaluation in progress is completed, and its lease released."""
         loops = [
             self._forever("evaluate", self._look, self._evaluate_seconds),
             self._forever("send", self._dispatcher.look, _SEND_SECONDS),
@@ -59,7 +59,7 @@ class Watch:
             await asyncio.shield(asyncio.to_thread(self._give_back))
 
     def state(self) -> dict[str, object]:
-        """Return how the last look went: when, what it could not judge and why, and what fails."""
+        """Return the last evaluation's time, skipped rules with reasons, and errors."""
         last = self._last
         return {
             "looked_at": None if self._looked_at is None else self._looked_at.isoformat(),
@@ -69,7 +69,7 @@ class Watch:
         }
 
     async def _look(self) -> int:
-        # Shielded: a thread goes on when its task is cancelled, and must not be left with the lease.
+        # Shielded: a thread continues when its task is cancelled, and must release the lease.
         looked = await asyncio.shield(asyncio.to_thread(self._evaluator.look, self._now()))
         if looked is not None:
             self._last, self._looked_at = looked, self._now()
@@ -85,7 +85,7 @@ class Watch:
                     _log.info("watch_goes_on", extra={"loop": name})
             except TollkeeperError as error:
                 self._note(name, error.message)
-            except Exception as error:  # the edge of the task
+            except Exception as error:  # the task's boundary
                 if name not in self._faults:
                     _log.exception("watch_failed", extra={"loop": name})
                 self._faults[name] = type(error).__name__
@@ -104,5 +104,5 @@ class Watch:
 
 
 async def _do(chore: Callable[[], int]) -> int:
-    # Shielded, as a look: what is half written is to be written whole.
+    # Shielded, like an evaluation: a write in progress is completed.
     return await asyncio.shield(asyncio.to_thread(chore))

@@ -307,7 +307,8 @@ def _forecast(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> 
     projected = look.project(spec.amount, standing.used, standing.counts_since_ns, now_ns, end_ns).projected
     if projected is None or projected * 100 <= spec.amount * rule.settings["at_percent"]:
         return None
-    amounts = f"{amount_text(spec.metric, projected)} of {amount_text(spec.metric, spec.amount)}"
+    rounded = round(projected, 3 - len(str(projected)))  # three digits, as a forecast is not more exact
+    amounts = f"{amount_text(spec.metric, rounded)} of {amount_text(spec.metric, spec.amount)}"
     return Finding(
         fingerprint=_name(standing),
         summary=f"{_whom(standing)} will have used {amounts} at the end of this {_period(standing)}, at this pace",

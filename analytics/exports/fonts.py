@@ -1,4 +1,4 @@
-"""Fonts of this machine that have the letters of a text: what a PDF embeds if it needs more than Latin-1."""
+"""Finds fonts of this machine that have a text's letters, to embed in a PDF of more than Latin-1."""
 
 import os
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ INSTALL: Final = (
     "font file to ~/.local/share/fonts"
 )
 _SUFFIXES: Final = frozenset((".ttf", ".otf", ".ttc", ".otc"))
-# Names of styles that only serve if no plain font has a letter.
+# Names of styles, which are used only if no plain font has a letter.
 _STYLES: Final = ("bold", "italic", "oblique", "light", "thin", "black", "medium", "condensed", "mono", "serif")
 _RESTRICTED: Final = 0x0002  # OS/2 fsType: the licence forbids embedding
 
 
 @dataclass(frozen=True, slots=True)
 class FontFace:
-    """A font file, or the first font of a collection. `letters` are its code points."""
+    """A font file, or the first font of a collection; `letters` are the code points that it has."""
 
     path: Path
     letters: frozenset[int]
 
 
 def faces_for(text: str) -> tuple[list[FontFace], str]:
-    """Return as few fonts as have the letters of a text, and the letters that no font has."""
+    """Return a small set of fonts that together have the letters of a text, and the letters that no font has."""
     wanted = needed_letters(text)
     chosen: list[FontFace] = []
     plain, styled = _font_files()
@@ -50,7 +50,7 @@ def needed_letters(text: str) -> frozenset[int]:
 
 
 def _font_files() -> tuple[list[Path], list[Path]]:
-    """Return the plain and the styled font files of the directories where Linux keeps them, sans-serif ones first."""
+    """Return the plain and the styled font files in Linux's font directories, sans-serif ones first."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     directories = [Path(name).expanduser() / "fonts" for name in (home, *shared.split(":")) if name]
@@ -61,16 +61,17 @@ def _font_files() -> tuple[list[Path], list[Path]]:
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(directory):  # what may not be read is left out
+    for folder, _, names in os.walk(directory):  # unreadable directories are skipped
         paths = (Path(folder) / name for name in names)
         yield from (path for path in paths if path.suffix.lower() in _SUFFIXES and path.is_file())
 
 
 @lru_cache(maxsize=2_000)
 def _faces(path: Path, changed_ns: int) -> tuple[FontFace, ...]:
-    """Read which letters the fonts of a file have, as it was changed then; none if it may not be embedded or read.
+    """Read the letters of a font file (`changed_ns` is its cache key); empty if it must not be embedded or is
+    unreadable.
 
-    Of a collection the first counts: the others have the same letters in another country's or weight's form.
+    Only a collection's first font is read: the others have the same letters in another regional form or weight.
     """
     try:
         number = 0 if path.suffix.lower() in (".ttc", ".otc") else -1

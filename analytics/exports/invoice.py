@@ -1,4 +1,4 @@
-"""Monthly invoices: what a team (or a tenant) used, at which price, with its terms. Lines sum to totals."""
+"""Monthly invoices of a team's (or tenant's) usage, prices and terms. Lines sum to totals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Level = Literal["team", "tenant"]
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Who issues an invoice, or whom it is for: the legal name, lines of an address, a tax number."""
+    """The issuer or recipient of an invoice: legal name, address lines, tax number."""
 
     name: str
     address: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """What makes a draft an issued document. `taxes` are names with percent and amount.
+    """The data that an issued document has and a draft lacks. `taxes` are (name, percent, amount).
 
     `corrects` is the invoice that a credit note or cancellation is about. `credit_notes` were issued in the month and
     are not part of the invoice.
@@ -60,8 +60,8 @@ CENT: Final = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True)
 class InvoiceLine:
-    """One meter of one model at one price. Amounts are in the invoice's currency; `None`: it has no price, or nobody
-    knows what was used. What was counted by estimate is in lines of its own: all of their amount is `estimated`."""
+    """One meter of one model at one price. Amounts are in the invoice's currency; `None`: no price, or unknown usage.
+    Estimated usage has separate lines, whose whole amount is `estimated`."""
 
     project: str
     model: str
@@ -77,13 +77,13 @@ class InvoiceLine:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """One payer's month. `usage` is the sum of the lines, `corrections` are booked since, each with its name, and
-    `adjustments` what the terms add or take, by name.
+    """One payer's month. `usage` is the sum of the lines, `corrections` are entries booked later, by name, and
+    `adjustments` are what the terms add or subtract, by name.
 
-    `subtotal` is all of these to six places, `payable` the same to two. `unpriced_quantity` is how many tokens
-    were used without a price, `unknown_usage_requests` how many requests are of unknown usage; neither is in a sum.
-    `estimated` is the part of `usage` whose tokens were counted by estimate. `usd_rate` is how many units of the
-    currency one USD was at the period's end.
+    `subtotal` is their sum to six decimal places, `payable` to two. `unpriced_quantity` is the number of tokens
+    without a price, `unknown_usage_requests` the number of requests of unknown usage; neither is in a sum.
+    `estimated` is the part of `usage` whose tokens were estimated. `usd_rate` is the units of the currency per USD at
+    the period's end.
     """
 
     number: str
@@ -102,28 +102,28 @@ class Invoice:
     is_month: bool = True
     unknown_usage_requests: int = 0
     corrections: tuple[tuple[str, Decimal], ...] = ()
-    priced_since: frozenset[str] = frozenset()  # models whose usage without a price is all billed by corrections
-    net_pico_usd: int = 0  # usage and corrections, before currency, terms and rounding
-    share: Fraction = Fraction(1)  # of the month that free amounts and commitments are of
+    priced_since: frozenset[str] = frozenset()  # models whose unpriced usage is all billed by corrections
+    net_pico_usd: int = 0  # usage and corrections, before currency conversion, terms and rounding
+    share: Fraction = Fraction(1)  # of the month, for free amounts and commitments
 
     @property
     def net(self) -> Decimal:
-        """Return usage and corrections, to six places."""
+        """Return usage and corrections, to six decimal places."""
         return self.usage + sum((amount for _, amount in self.corrections), Decimal(0))
 
     @property
     def estimated(self) -> Decimal:
-        """Return the part of the usage whose tokens were counted by estimate."""
+        """Return the part of the usage whose tokens were estimated."""
         return sum((line.estimated for line in self.lines), Decimal(0))
 
     @property
     def subtotal(self) -> Decimal:
-        """Return usage, corrections and adjustments, to six places."""
+        """Return usage, corrections and adjustments, to six decimal places."""
         return self.net + sum((amount for _, amount in self.adjustments), Decimal(0))
 
     @property
     def payable(self) -> Decimal:
-        """Return what is to be paid, in hundredths of the currency."""
+        """Return the amount to pay, rounded to hundredths of the currency."""
         return self.subtotal.quantize(CENT, ROUND_HALF_EVEN)
 
 
@@ -139,15 +139,14 @@ def invoices(
     as_of: datetime | None = None,
     late: Sequence[tuple[str, int]] = (),
 ) -> list[Invoice]:
-    """Make one invoice for each team (or tenant) with charges, in order; none of the platform's own.
+    """Return one invoice for each team (or tenant) with charges, in order; the platform's own usage has none.
 
-    Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
-    They are a month's, too: for a range that is not a whole month of `zone` they are left out. A tenant that committed
-    to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. `as_of` within
-    the month prorates free amounts and commitments to the days so far. `late` are named amounts (pico-USD) of usage of
-    earlier months that arrived after these were closed; they need `tenant`. Credits have documents of their own and are
-    on no invoice. `currency` is that of all, or of each tenant (USD of one that it does not name). Raises
-    ConfigurationError where a currency has no rate at the period's end.
+    Free amounts and commitments are on tenants' invoices only, and only if the range is a whole month of `zone`;
+    percentages are on teams' invoices too. A tenant with a commitment and no usage gets an invoice of the commitment
+    (only `tenant`, if given). `as_of` within the month prorates free amounts and commitments to the days so far. `late`
+    are named amounts (pico-USD) of usage of closed months that arrived later; they need `tenant`. Credits have separate
+    documents. `currency` is one for all, or by tenant (default USD). Raises ConfigurationError if a currency has no
+    rate at the period's end.
     """
     is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
@@ -202,7 +201,7 @@ def invoices(
 
 
 def rate_at_end(rates: RateBook, period: Period, currency: str) -> CurrencyRate:
-    """Return what a currency is worth at a period's last moment. Raise ConfigurationError if it has no rate then."""
+    """Return a currency's rate at a period's last moment. Raises ConfigurationError if it has none."""
     last = period.end - timedelta(microseconds=1)
     rate = rates.currency(last, currency)
     if rate is None:
@@ -213,10 +212,9 @@ def rate_at_end(rates: RateBook, period: Period, currency: str) -> CurrencyRate:
 
 
 def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
-    """Return what no invoice asks for: the platform's own requests, copies to a rollout's candidate.
+    """Return the usage that is on no invoice (the platform's own requests, copies to a rollout's candidate).
 
-    First what they cost in pico-USD, which with the invoices' usage makes what was spent; then how much they used
-    without a price.
+    First its cost in pico-USD, which with the invoices' usage sums to all spending; then its number of unpriced tokens.
     """
     own = [charge for charge in charges if _is_platforms(charge)]
     return sum(charge.amount_pico_usd or 0 for charge in own), _unpriced_tokens(own)
@@ -227,7 +225,7 @@ def _unpriced_tokens(charges: Iterable[Charge]) -> int:
 
 
 def _unpriced_by_model(charges: Iterable[Charge]) -> dict[str, int]:
-    """Return how many tokens no amount stands for, by model: what got a price by a correction is not among them."""
+    """Return the number of unpriced tokens by model, without those that corrections priced."""
     found: dict[str, int] = {}
     for one in charges:
         is_tokens = one.meter != UNKNOWN_USAGE and one.meter not in UNIT_LEAVES
@@ -248,7 +246,7 @@ def _is_month(period: Period, zone: tzinfo) -> bool:
 
 def _number(period: Period, zone: tzinfo, tenant: str, team: str, level: Level) -> str:
     first, last = period.start.astimezone(zone), (period.end - timedelta(seconds=1)).astimezone(zone)
-    # Of another range it says the days: two parts of a month must not have one number.
+    # For other ranges the number has the days: two parts of a month must not have the same number.
     name = f"{first:%Y-%m}" if _is_month(period, zone) else f"{first:%Y-%m-%d}--{last:%Y-%m-%d}"
     return "/".join((name, tenant or "-", *((team or "-",) if level == "team" else ())))
 
@@ -256,7 +254,7 @@ def _number(period: Period, zone: tzinfo, tenant: str, team: str, level: Level) 
 def _lines(
     charges: list[Charge], booked: list[Charge], late: Sequence[tuple[str, int]], units_per_usd: Decimal
 ) -> tuple[tuple[InvoiceLine, ...], Decimal, tuple[tuple[str, Decimal], ...]]:
-    """Round the net sum once, and the lines and corrections so that they are its parts."""
+    """Round the net sum, and round lines and corrections so that they sum to it."""
     names = [correction_name(charge) for charge in booked]
     summed: dict[str, int] = {}
     for name, charge in zip(names, booked, strict=True):
@@ -285,15 +283,15 @@ def _lines(
 
 
 def correction_name(charge: Charge) -> str:
-    """Return what a booked charge is called on an invoice."""
+    """Return the name of a booked charge on an invoice."""
     by = f" by price card {charge.card}" if charge.card else ""
     return f"price correction of {charge.model or 'usage'}{by} ({charge.adjustment})"
 
 
 def rounded_parts(amounts_pico_usd: Sequence[int], units_per_usd: Decimal) -> list[Decimal]:
-    """Return amounts in a currency to six places, by largest remainder: their sum is the sum's own rounding.
+    """Convert amounts to a currency with six decimal places, by largest remainder: they add up to the rounded sum.
 
-    Amounts may be below 0. What is 0 stays 0.
+    Amounts may be negative. 0 remains 0.
     """
     with localcontext(prec=60):
         exact = [Decimal(amount) / PICO_USD_PER_USD * units_per_usd / MICRO for amount in amounts_pico_usd]
@@ -336,7 +334,7 @@ def _in_currency(amount_usd: Decimal, units_per_usd: Decimal, share: Fraction) -
 
 
 def _share(period: Period, as_of: datetime | None) -> Fraction:
-    """Return how much of a period is over, in whole seconds; all of it without a moment."""
+    """Return the elapsed share of a period at `as_of`, by whole seconds; 1 without a time."""
     if as_of is None or as_of >= period.end:
         return Fraction(1)
     elapsed = max(int(as_of.timestamp()) - period.start_s, 0)

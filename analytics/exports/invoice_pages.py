@@ -1,4 +1,4 @@
-"""An invoice as a page of HTML that needs nothing else, and as a PDF."""
+"""Renders an invoice as a self-contained HTML page and as a PDF."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -23,8 +23,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.note{color:#8a4b00
 
 
 def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> str:
-    """Render an invoice as one HTML document; without `issue` as a draft. Names are escaped: a team may be called
-    anything."""
+    """Render an invoice as one HTML document, without `issue` as a draft. Names are HTML-escaped."""
     rows = "".join(_html_row(_cells(line)) for line in invoice.lines)
     sums = "".join(
         f"<tr><td colspan=5>{escape(name)}</td><td class=n>{amount:f}</td></tr>"
@@ -45,8 +44,8 @@ def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | N
 def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> bytes:
     """Render an invoice as a PDF of A4 pages.
 
-    Letters that no font of this machine has are code points in a draft, with a note. A document that is issued is kept
-    for good: raise Conflict, naming them and the remedy.
+    Letters that no font of this machine has are printed as code points in a draft, with a note. For an issued document,
+    which is permanent, raises Conflict with these letters and the remedy.
     """
     title, facts, sums = _title(invoice, issue), _facts(invoice, issuer, zone, issue), _sums(invoice, issue)
     rows, notes = [_cells(line) for line in invoice.lines], _notes(invoice, issue)
@@ -151,7 +150,7 @@ def _notes(invoice: Invoice, issue: Issue | None) -> list[str]:
 
 
 def _sums(invoice: Invoice, issue: Issue | None) -> list[tuple[str, Decimal]]:
-    # A credit note or cancellation is of amounts alone.
+    # A credit note or cancellation has amounts only.
     sums = [] if issue is not None and issue.corrects else [("Usage", invoice.usage)]
     if invoice.estimated:
         sums.append(("of which estimated", invoice.estimated))

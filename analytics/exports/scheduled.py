@@ -1,8 +1,8 @@
-"""Exports that nobody asks for each time: every day's costs as a FOCUS file, once, when the day is over.
+"""Scheduled exports: every day's costs as a FOCUS file, written once when the day is over.
 
-What was written stands in `exports.jsonl` beside the files, so that a file which was fetched and removed is not written
-again. A day whose sums have changed since (records that arrived late) is written again under another name, which says
-what it takes the place of.
+`exports.jsonl` beside the files lists what was written, so that a file that was fetched and removed is not written
+again. A day whose sums changed later (by records that arrived late) is written again under another name, and its line
+names the file that it replaces.
 """
 
 import json
@@ -35,26 +35,26 @@ _log = logging.getLogger(__name__)
 INDEX: Final = "exports.jsonl"
 LEASE: Final = "exports"
 _LEASE_LASTS: Final = timedelta(minutes=15)
-_MOST_DAYS: Final = 31  # that are caught up with after a pause
-_LATE_DAYS: Final = 3  # for which records may still arrive
+_MOST_DAYS: Final = 31  # days to catch up with after a pause
+_LATE_DAYS: Final = 3  # days whose records may still arrive
 _FORMATS: Final = {"csv": write_csv, "parquet": write_parquet}
 
 
 class InvalidExport(TollkeeperError):
-    """A dataset breaks a rule of its own format, and is not handed to anybody."""
+    """A dataset violates its format's rules and is not exported."""
 
     code = "invalid_export"
 
 
 class ExportsLeftOut(TollkeeperError):
-    """Days could not be exported; all others were, and these are tried again."""
+    """Some days could not be exported and are retried; all others were exported."""
 
     code = "exports_left_out"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """Where to, in which form and calendar, and how long after a day's end it counts as complete."""
+    """Directory, file format and time zone of exports, and the delay after which a day counts as complete."""
 
     directory: Path
     form: str = "csv"
@@ -69,7 +69,7 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One line of the index: a day's file, what is in it, and the file that it replaces, if any."""
+    """One line of the index: a day's file, its contents, and the file that it replaces, if any."""
 
     day: str
     file: str
@@ -83,7 +83,7 @@ class Exported:
 
 
 class ScheduledExports:
-    """Writes what is due. For one thread at a time; of several processes one at a time, under a lease."""
+    """Writes exports that are due. One thread at a time; one process at a time, by a lease."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class ScheduledExports:
         self._now = now
 
     def write_due(self) -> int:
-        """Write the days that are complete and not written, or have changed since; return how many files that made.
+        """Write complete days that are not yet written or have changed; return the number of files written.
 
-        Raises ConfigurationError if the directory cannot be written, ControlUnavailable, and ExportsLeftOut naming the
-        days that failed, once all others are written.
+        Raises ConfigurationError if the directory is not writable, ControlUnavailable, and, once all others are
+        written, ExportsLeftOut with the days that failed.
         """
         now = self._now()
         with self._database.session() as session:
@@ -137,7 +137,7 @@ class ScheduledExports:
         return written
 
     def _days(self, known: dict[str, Exported], now: datetime) -> Iterable[date]:
-        """Return the complete days to look at: those not written since the first, and the last few."""
+        """Return the complete days to check: those not written since the first, and the last few."""
         last = (now - self._plan.settles_after).astimezone(self._plan.zone).date() - timedelta(days=1)
         first = min((date.fromisoformat(day) for day in known), default=last)
         count = min((last - first).days + 1, _MOST_DAYS)
@@ -160,7 +160,7 @@ class ScheduledExports:
         return True
 
     def _write(self, day: date, period: Period, now: datetime, *, revision: int) -> tuple[str, int, str]:
-        """Write a day's file in one step; return its name, its rows and its digest."""
+        """Write a day's file atomically; return its name, number of rows and SHA-256 digest."""
         plan = self._plan
         with self._database.session() as session:
             cards, billing = load_cards(session), load_billing(session, now)
@@ -189,14 +189,14 @@ class ScheduledExports:
         with (self._plan.directory / INDEX).open("a+b") as index:
             size = index.seek(0, os.SEEK_END)
             index.seek(max(size - 1, 0))
-            # A line that a crash cut off must not take the next one with it.
+            # A line that a crash truncated must not spoil the next one.
             broken_off = index.read(1) not in (b"", b"\n")
             index.write((b"\n" if broken_off else b"") + line.encode() + b"\n")
             index.flush()
             os.fsync(index.fileno())
 
     def _index(self) -> dict[str, Exported]:
-        """Read what was written, the latest of each day. A line that was cut off by a crash is left out."""
+        """Read the latest file of each day from the index. A line truncated by a crash is skipped."""
         found: dict[str, Exported] = {}
         path = self._plan.directory / INDEX
         if not path.exists():

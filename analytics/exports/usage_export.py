@@ -1,4 +1,4 @@
-"""Priced usage of a range as FOCUS rows by day, each under its calendar month, whatever part of it was asked for."""
+"""Priced usage of a range as FOCUS rows by day; the billing period is always the whole calendar month."""
 
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
@@ -18,9 +18,7 @@ LEVELS = ("tenant", "team", "project", "key", "tags")
 
 
 def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[Charge]:
-    """Read the charges of a question, booked corrections last. Raises InvalidRequest if the requests are gone,
-    StoreUnavailable.
-    """
+    """Read a question's charges, corrections last. Raises InvalidRequest if requests were deleted, StoreUnavailable."""
     cards = list(cards)
     return [*charges_of(usage_groups(store, question, cards), cards), *correction_charges(store, question)]
 
@@ -32,9 +30,9 @@ def usage_export(
     issuer: str,
     billing: Billing | None = None,
 ) -> list[Row]:
-    """Return charges by day of `zone`, within `period`, as rows; of whole months also what documents ask for beside.
+    """Return charges by day of `zone` within `period` as rows; for whole months also documents' terms and taxes.
 
-    `issuer` is who invoices. Raise ConfigurationError if an account's currency has no rate.
+    `issuer` is the invoice issuer's name. Raises ConfigurationError if an account's currency has no rate.
     """
     rows: list[Row] = []
     for month in split(period, "month", zone):
@@ -47,6 +45,6 @@ def usage_export(
 
 
 def month_around(part: Period, zone: ZoneInfo) -> Period:
-    """Return the calendar month that a part of it begins in."""
+    """Return the calendar month in which a period begins."""
     local = part.start.astimezone(zone)
     return month_of(local.year, local.month, zone)

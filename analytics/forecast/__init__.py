@@ -1,1 +1,1 @@
-"""Forecast spending by tenant, with intervals, and the month's total."""
+"""Forecasts of spending by tenant, with intervals, and of the month's total."""

@@ -1,4 +1,4 @@
-"""Each tenant's spending on each whole day (UTC), without gaps: input of forecasts and anomalies."""
+"""Each tenant's spending per whole day (UTC), without gaps: input of forecasts and anomalies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ PICO: Final = 10**12
 
 @dataclass(frozen=True, slots=True)
 class SpendHistory:
-    """A tenant's days from its first request on; a day without requests is one of 0.
+    """A tenant's spending per day since its first request; 0 on days without requests.
 
-    `pico_usd` is what priced requests cost. `unpriced` counts requests without a price: where there are any, what is
-    known is too little, and so is every forecast from it.
+    `pico_usd` is the cost of priced requests. `unpriced` counts requests without a price: if there are any, spending
+    and forecasts are too low.
     """
 
     tenant: str
@@ -28,13 +28,13 @@ class SpendHistory:
     unpriced: int = 0
 
     def on(self, day: date) -> int | None:
-        """Return a day's spending; `None` before the first and after the last."""
+        """Return a day's spending (pico-USD); `None` before the first and after the last day."""
         place = (day - self.first_day).days
         return self.pico_usd[place] if 0 <= place < len(self.pico_usd) else None
 
 
 def spend_histories(store: StoreClient, first: date, until: date, tenant: str | None = None) -> dict[str, SpendHistory]:
-    """Read the days from `first` to `until` (which is left out) of one tenant or all, by tenant. One query.
+    """Read the days from `first` to `until` (exclusive) of one tenant or all, by tenant, in one query.
 
     Raises StoreUnavailable.
     """
@@ -45,9 +45,9 @@ def spend_histories(store: StoreClient, first: date, until: date, tenant: str | 
 def partial_histories(
     store: StoreClient, first: date, last: date, seconds: int, tenant: str | None = None
 ) -> dict[str, SpendHistory]:
-    """Read the days from `first` to `last`, each as far as some seconds after its beginning (whole hours), by tenant.
+    """Read the first `seconds` (whole hours) of each day from `first` to `last`, by tenant.
 
-    Without booked corrections, which have no hour. Raises StoreUnavailable.
+    Booked corrections are excluded, as they have no hour. Raises StoreUnavailable.
     """
     until = last + timedelta(days=1)
     parameters = {"start": _seconds(first), "end": _seconds(until), "seconds": seconds, "tenant": tenant}
@@ -68,7 +68,7 @@ def _histories(rows: Iterable[Row], until: date) -> dict[str, SpendHistory]:
 
 
 def history_of(tenant: str, days: Mapping[date, tuple[int, int]], until: date, unpriced: int = 0) -> SpendHistory:
-    """Fill the holes between a tenant's first day and `until`; `days` are (pico-USD, requests) and not empty."""
+    """Return a history without gaps from the first day to `until`; `days` are (pico-USD, requests), at least one."""
     first = min(days)
     start = first.toordinal()
     by_place = {day.toordinal() - start: spent for day, spent in days.items()}
@@ -82,7 +82,7 @@ def _seconds(day: date) -> int:
 
 
 def _day(value: object) -> date:
-    """Read a day, which the store gives as a date or as the moment it begins."""
+    """Convert a day from the store, a date or the time at which it begins."""
     if isinstance(value, datetime):
         return value.date()
     if isinstance(value, date):

@@ -1,4 +1,4 @@
-"""One forecast for what a page is about: all tenants together, one tenant, or one of its teams."""
+"""Forecast for a page of all tenants together, one tenant, or one of its teams."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +14,7 @@ from contracts.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class OutlookTask:
-    """Input of a forecast, for another process: the history, and today's date (UTC)."""
+    """Input of a forecast for a worker process: the history, and today's date (UTC)."""
 
     history: SpendHistory
     today: date
@@ -22,17 +22,17 @@ class OutlookTask:
     level: float = LEVEL
 
     def forecast(self) -> SpendForecast:
-        """Create the forecast. Takes a tenth of a second, and seconds and 100 MB the first time in a process."""
+        """Compute the forecast. Takes 0.1 s; the first time in a process, seconds and 100 MB of memory."""
         return forecast_of(self.history.tenant, self.history, self.today, days=self.days, level=self.level)
 
 
 def outlook_task(
     store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> OutlookTask | None:
-    """Read what the forecast of all tenants together, of one, or of one of its teams is made of.
+    """Read the input of a forecast of all tenants together, one tenant, or one of its teams.
 
-    `None` if nothing was asked for in half a year. The forecast of a sum is not the sum of forecasts: what tenants err
-    by evens out. One tenant's is that of `forecast_spend`. Raises StoreUnavailable, and InvalidRequest on a team
+    `None` without requests in half a year. The forecast of all is not the sum of tenants' forecasts, whose errors
+    cancel out. One tenant's is the same as by `forecast_spend`. Raises StoreUnavailable, and InvalidRequest on a team
     without its tenant.
     """
     if team is not None and tenant is None:

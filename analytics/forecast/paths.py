@@ -1,8 +1,8 @@
-"""Possible futures of a series of days: exponential smoothing with a weekly season, by statsmodels.
+"""Simulated future paths of a daily series: exponential smoothing with a weekly season, by statsmodels.
 
-The model is ETS(A,Ad,A) of Hyndman and others (2008) on a logarithm, so that a season and an error are shares of the
-level; futures are drawn from it. What the fit cannot know of itself widens them: its parameters were chosen to suit
-the past, so errors are drawn as wide as they were out of the sample, on the last weeks of the history itself.
+The model is ETS(A,Ad,A) of Hyndman and others (2008) on logarithms, so that season and errors are relative to the
+level; paths are drawn from it. In-sample errors are too small, as the parameters were fitted to them, so drawn errors
+are scaled to the out-of-sample errors of the history's last weeks.
 """
 
 import warnings
@@ -16,17 +16,17 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 WEEK: Final = 7
-MIN_DAYS: Final = 14  # fewer say neither how a series moves nor how it errs
+MIN_DAYS: Final = 14  # fewer days give neither a trend nor errors
 SEASONAL_DAYS: Final = 3 * WEEK
 _PATHS: Final = 2_000
-_OFFSET: Final = 0.1  # of the mean day, added before the logarithm: a day of nothing is no infinite fall
+_OFFSET: Final = 0.1  # share of the mean day, added before the logarithm, which has no value at 0
 _CALIBRATION_DAYS: Final = 14
 _WIDEST: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Futures:
-    """Drawn futures: one row per path, one column per day, in the unit of the history and never below 0."""
+    """Simulated paths: one row per path, one column per day, in the unit of the history and at least 0."""
 
     paths: Array
     method: str
@@ -36,18 +36,18 @@ class Futures:
         return [float(value) for value in np.quantile(self.paths, share, axis=0)]
 
     def total_quantile(self, share: float, days: int | None = None) -> float:
-        """Return the quantile of the sum of the first days, or of all: days of one path err together."""
+        """Return the quantile of paths' sums over the first `days` (all by default); a path's errors are correlated."""
         return float(np.quantile(self.paths[:, :days].sum(axis=1), share))
 
 
 def draw_futures(history: Sequence[float], days: int, *, seed: int = 0) -> Futures | None:
-    """Draw futures of a daily series; `None` with fewer than 14 days. The same history and seed give the same."""
+    """Simulate future days of a daily series; `None` with fewer than 14 days. Deterministic for a seed."""
     values = np.asarray(history, dtype=np.float64)
     if len(values) < MIN_DAYS:
         return None
     mean = float(values.mean())
     if mean <= 0:
-        return None  # there has been nothing to carry on
+        return None  # only zeros: nothing to extrapolate
     offset = _OFFSET * mean
     logs = np.log(values + offset)
     is_seasonal = len(values) >= SEASONAL_DAYS
@@ -56,16 +56,16 @@ def draw_futures(history: Sequence[float], days: int, *, seed: int = 0) -> Futur
         return None
     center = np.median(drawn, axis=0, keepdims=True)
     wide = center + (drawn - center) * _widening(logs, is_seasonal)
-    # No day to come is more than ten times the dearest that ever was: an exponential of a normal has no such bound.
+    # Days are limited to ten times the highest one of the history: a log-normal has no upper limit.
     ceiling = float(logs.max()) + np.log(10.0)
     paths = np.maximum(np.exp(np.minimum(wide, ceiling)) - offset, 0.0)
     return Futures(paths, "ETS(A,Ad,A), weekly" if is_seasonal else "ETS(A,Ad,N)")
 
 
 def _widening(logs: Array, is_seasonal: bool) -> float:
-    """Return by how much errors out of the sample exceed those that the model draws, from 1 to 3.
+    """Return the ratio of out-of-sample errors to the model's errors, from 1 to 3.
 
-    The last two weeks are predicted from what came before, where enough came before.
+    The last two weeks are predicted from the days before them, if these are enough.
     """
     held = logs[-_CALIBRATION_DAYS:]
     before = logs[:-_CALIBRATION_DAYS]
@@ -80,12 +80,12 @@ def _widening(logs: Array, is_seasonal: bool) -> float:
 
 
 def _simulate(logs: Array, days: int, is_seasonal: bool, seed: int) -> Array | None:
-    """Fit and draw: one row per path. `None` if the fit does not end in numbers."""
-    # Here, for it takes seconds to load and most of what reads spending does not forecast it.
+    """Fit the model and draw paths, one per row. `None` if a result is not finite."""
+    # imported here, as it takes seconds to load and most readers of spending do not forecast
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that stops early still draws; what it draws is checked below
+        warnings.simplefilter("ignore")  # a fit that did not converge is used too; its paths are checked below
         model = ETSModel(
             logs,
             error="add",

@@ -1,4 +1,4 @@
-"""A tenant's spending in the days to come, with an interval, and what its month will come to."""
+"""Forecasts a tenant's spending per day, with an interval, and its month's total."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -11,7 +11,7 @@ from analytics.forecast.paths import MIN_DAYS, draw_futures
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 
-LEVEL: Final = 0.8  # of an interval, unless asked for another
+LEVEL: Final = 0.8  # default coverage of an interval
 MAX_DAYS: Final = 92
 HISTORY: Final = timedelta(days=182)
 _PACE_DAYS: Final = 3
@@ -22,7 +22,7 @@ _CENT: Final = Decimal("0.0001")
 
 @dataclass(frozen=True, slots=True)
 class ForecastDay:
-    """A day to come, in USD: the median, and the interval's ends."""
+    """Forecast of one day, in USD: the median, and the interval's ends."""
 
     day: date
     expected_usd: Decimal
@@ -32,9 +32,9 @@ class ForecastDay:
 
 @dataclass(frozen=True, slots=True)
 class MonthEnd:
-    """What the month of the first day that is not over will come to, in USD; what is not known is `None`.
+    """Forecast of the current month's total, in USD; unknown values are `None`.
 
-    `spent_usd` is exact, and covers the month so far, with today's part. The interval is of the whole month.
+    `spent_usd` is the exact spending of the month so far, including today. The interval is of the whole month.
     """
 
     month: str
@@ -46,9 +46,9 @@ class MonthEnd:
 
 @dataclass(frozen=True, slots=True)
 class SpendForecast:
-    """`level` of the futures lie within an interval. `reason` says what is missing; empty: nothing.
+    """Forecast of one tenant. `level`: the share of simulated paths within an interval. `reason`: missing data, if any.
 
-    `method` is how it was made: an ETS model, "pace" (the mean of few days, without an interval), or "none".
+    `method` is the ETS model's name, "pace" (the mean of few days, without an interval), or "none".
     """
 
     tenant: str
@@ -58,10 +58,10 @@ class SpendForecast:
     history_days: int
     days: tuple[ForecastDay, ...]
     month: MonthEnd
-    ignored_days: tuple[date, ...] = ()  # of the history, as anomalies
+    ignored_days: tuple[date, ...] = ()  # days of the history that are anomalies
 
     def as_json(self) -> dict[str, object]:
-        """Return what `tollkeeper forecast --json` prints of it; money as text."""
+        """Return the JSON form that `tollkeeper forecast --json` prints; money is text."""
         return {
             "tenant": self.tenant,
             "level": self.level,
@@ -91,9 +91,9 @@ class SpendForecast:
 def forecast_spend(
     store: StoreClient, now: datetime, *, tenant: str | None = None, days: int = 30, level: float = LEVEL
 ) -> tuple[SpendForecast, ...]:
-    """Forecast the days from today (UTC) on, of one tenant or of each, by name. Raises StoreUnavailable.
+    """Forecast the days from today (UTC) on, for one tenant or each, by name. Raises StoreUnavailable.
 
-    Takes a tenth of a second a tenant. Tenants without a request in the last half year have no entry.
+    Takes 0.1 s per tenant. Tenants without a request in the last half year are left out.
     """
     if now.utcoffset() is None:
         raise InvalidRequest("a forecast's now needs a time zone; use UTC", param="now")
@@ -106,9 +106,9 @@ def forecast_spend(
 def forecast_of(
     tenant: str, history: SpendHistory, today: date, *, days: int = 30, level: float = LEVEL
 ) -> SpendForecast:
-    """Forecast from a history that may end with today, which counts as begun: its part is in what was spent.
+    """Forecast from a history, which may include today's spending so far.
 
-    Raises InvalidRequest on more than 92 days, or a level that is not a share.
+    Raises InvalidRequest unless `days` is 1 to 92 and `level` 0.5 to 0.99.
     """
     if not 1 <= days <= MAX_DAYS:
         raise InvalidRequest(f"a forecast is of 1 to {MAX_DAYS} days, not {days}", param="days")
@@ -123,14 +123,14 @@ def forecast_of(
     if futures is None:
         return replace(_without_model(tenant, level, whole, begun, spent, left, name), ignored_days=ignored)
     paths = futures.paths
-    paths[:, 0] = paths[:, 0].clip(min=begun / PICO)  # today is at least what it has already come to
+    paths[:, 0] = paths[:, 0].clip(min=begun / PICO)  # today's total is at least its spending so far
     below, above = (1 - level) / 2, (1 + level) / 2
     low, middle, high = futures.quantile(below), futures.quantile(0.5), futures.quantile(above)
     first = [
         ForecastDay(today + timedelta(days=place), _usd(middle[place]), _usd(low[place]), _usd(high[place]))
         for place in range(days)
     ]
-    before = Decimal(spent - begun) / PICO  # the rest of the month's days are in the paths, today whole
+    before = Decimal(spent - begun) / PICO  # the paths have the rest of the month, including all of today
     month = MonthEnd(
         name,
         Decimal(spent) / PICO,
@@ -143,11 +143,11 @@ def forecast_of(
 
 
 def usual_days(history: SpendHistory, today: date) -> tuple[tuple[int, ...], tuple[date, ...]]:
-    """Return the spending of the whole days before today, those that the anomaly rule flags as the day that was to be
-    expected; and which these are.
+    """Return the spending (pico-USD) of whole days before today, anomalous days replaced by the expected day, and the
+    replaced days.
 
-    A day is flagged against the same weekday of at least three weeks. More than three flagged days in a row are no
-    anomaly but a new level, and stay.
+    A day is compared with the same weekday of at least three weeks. More than three anomalous days in a row are a new
+    level and are not replaced.
     """
     whole = list(history.pico_usd[: max((today - history.first_day).days, 0)])
     run: list[tuple[int, date, int]] = []
@@ -169,7 +169,7 @@ def usual_days(history: SpendHistory, today: date) -> tuple[tuple[int, ...], tup
 def _without_model(
     tenant: str, level: float, whole: tuple[int, ...], begun: int, spent: int, left: int, name: str
 ) -> SpendForecast:
-    """Return what is missing; from three days on, carry their mean on, without pretending to know how sure that is."""
+    """Return a forecast without a model: from three days on their mean without an interval, else only the reason."""
     reason = f"{len(whole)} whole days of history; an interval needs {MIN_DAYS}"
     if len(whole) >= MIN_DAYS:
         reason = f"the last {len(whole)} days have no priced spending to carry on"

@@ -1,1 +1,1 @@
-"""GPU time and its cost: a complete ledger, payers of idle time, and cost per token."""
+"""GPU time and its cost: a complete ledger, allocation of idle time to tenants, and cost per token."""

@@ -1,4 +1,4 @@
-"""Input of GPU costs for any range: single steps while they are kept, else finished hours."""
+"""Input of GPU costs for any range: engine steps while they are stored (72 hours), else finished hours."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,12 @@ from contracts.errors import InvalidRequest
 _HOUR: Final = timedelta(hours=1)
 _HOUR_SECONDS: Final = 3_600
 _NS: Final = 10**9
-_ASKING: Final = timedelta(minutes=1)  # "the last 72 hours" were so a moment ago
+_ASKING: Final = timedelta(minutes=1)  # tolerance for "the last 72 hours" that were asked for a moment ago
 
 
 @dataclass(frozen=True, slots=True)
 class GpuBooks:
-    """A ledger, whom each engine worked for, and the GPUs' models by UUID: what `gpu_cost` takes."""
+    """Input of `gpu_cost`: a ledger, tenants' use of each engine, and the GPUs' models by UUID."""
 
     ledger: GpuLedger
     use: UseByMinute
@@ -32,11 +32,11 @@ class GpuBooks:
 
 
 def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None = None) -> GpuBooks:
-    """Read a range: by the minute where it lies within the last 72 hours, else by finished hours.
+    """Read a range: per minute if it is within the last 72 hours, else per finished hour.
 
-    An hour in which none of a GPU's engines told of anything is `no_engine`, as it is by the minute; one that nobody
-    looked at in time is unknown, and only counted. Raises InvalidRequest if it begins before that and its bounds are no
-    whole hours, or its end is not finished yet; StoreUnavailable.
+    An hour in which none of a GPU's engines reported anything is `no_engine`, as per minute; an hour that was not
+    finished while its steps were stored is unknown, and only counted. Raises InvalidRequest if an earlier range's
+    bounds are not whole hours or its end is not yet finished; StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
     if now - period.start <= STEPS_KEPT + _ASKING:
@@ -47,7 +47,7 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
 
 
 def unknown_hours_said(count: int) -> str:
-    """Return the note that a range has hours for which GPU use is unknown."""
+    """Return a note on the number of a range's hours whose GPU use is unknown."""
     return (
         f"{count} hours of the range were not finished while their steps were kept (72 hours): what is not told of "
         "them is unknown, and on no bill"
@@ -106,7 +106,7 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
 
 
 def _absences(hours: Iterable[GpuMinute], looked_at: frozenset[int]) -> Iterator[GpuMinute]:
-    """Yield each GPU's hours in which it was there and no engine on it: before the first, after the last, between."""
+    """Yield each GPU's hours without an engine: before the first, between, and after the last."""
     engines: dict[tuple[str, str], GpuMinute] = {}
     told: defaultdict[str, set[int]] = defaultdict(set)
     for hour in hours:

@@ -1,4 +1,4 @@
-"""Cost of GPU time: ledger lines at the rates valid then, and their payers. All parts sum to the total."""
+"""Cost of GPU time: ledger lines at the rates valid at that time, and their payers. All parts sum to the total."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from backends.store.client import StoreClient
 from contracts.pricing.money import usd
 from contracts.pricing.rates import RateBook
 
-# The ledger's lines as they are paid: what requests used, what was in vain, and what nobody used.
+# The ledger's lines by kind of payment: used by requests, wasted, and idle.
 USED: Final = "attributed_ns"
 WASTED: Final = "wasted_ns"
 BUSY_LINES: Final = (USED, "recompute_ns", WASTED, "unattributed_ns")
@@ -31,7 +31,7 @@ UseByMinute = Mapping[tuple[str, str], Mapping[int, tuple[int, int]]]  # engine,
 
 @dataclass(frozen=True, slots=True)
 class TenantGpuCost:
-    """What a tenant pays: for its requests' time, for what ran on after its clients had left, and for idleness."""
+    """A tenant's cost (pico-USD): its requests' GPU time, time wasted after its clients had left, and idle time."""
 
     tenant: str
     used_ns: int
@@ -41,17 +41,17 @@ class TenantGpuCost:
 
     @property
     def total_pico_usd(self) -> int:
-        """Add the three up."""
+        """Return the sum of the three, in pico-USD."""
         return self.used_pico_usd + self.wasted_pico_usd + self.idle_pico_usd
 
 
 @dataclass(frozen=True, slots=True)
 class GpuCost:
-    """The bill of a range: by line, by model and by who pays. `unrated_ns` is GPU time for which no rate holds,
-    `unrated_cpu_ns` that of engines without a GPU; `unknown_hours` were never finished, and are not on the bill.
+    """GPU cost of a range: by line, by model and by payer. `unrated_ns` is GPU time without a rate, `unrated_cpu_ns`
+    that of engines without a GPU; `unknown_hours` were never finished, and are not in the cost.
 
-    `platform_pico_usd` is what no tenant pays: recomputing after preemptions, steps nobody was charged for, and
-    idleness as far as the policy leaves it there. Tenants and platform sum to the total, and so do the lines.
+    `platform_pico_usd` is what no tenant pays: recomputation after preemptions, steps without a charged tenant, and
+    idle time that the policy leaves to the platform. Tenants and platform sum to the total, and so do the lines.
     """
 
     period: Period
@@ -68,7 +68,7 @@ class GpuCost:
 
 
 def device_models(store: StoreClient, period: Period) -> dict[str, str]:
-    """Return the model of every GPU that was looked at in a range, by UUID."""
+    """Return the model of every GPU that was sampled in a range, by UUID."""
     parameters = {"start": period.start.timestamp(), "end": period.end.timestamp()}
     rows = store.query(query("gpu_devices"), parameters)
     return {text_of(row["device_label"]): text_of(row["model_label"]) for row in rows}
@@ -77,7 +77,7 @@ def device_models(store: StoreClient, period: Period) -> dict[str, str]:
 def tenant_use(
     store: StoreClient, period: Period, engine: str = ""
 ) -> dict[tuple[str, str], dict[int, tuple[int, int]]]:
-    """Return each tenant's useful and wasted nanoseconds on each engine, or the one named, by minute (Unix seconds)."""
+    """Return each tenant's useful and wasted nanoseconds by (engine, tenant) and minute (Unix seconds)."""
     parameters = {"start": period.start.timestamp(), "end": period.end.timestamp(), "engine": engine}
     found: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in store.query(query("gpu_tenant_use"), parameters):
@@ -95,24 +95,24 @@ def gpu_cost(
     policy: IdlePolicy,
     reserved: Mapping[str, float] | None = None,
 ) -> GpuCost:
-    """Price a ledger. `models` has each GPU's model by UUID; `reserved` each tenant's share of the GPUs.
+    """Return the cost of a ledger. `models`: each GPU's model by UUID; `reserved`: each tenant's share of the GPUs.
 
-    A machine that several engines share (a GPU, or an engine host without one) is paid once, from its first engine on:
-    their busy time is charged as measured, and what is left of the wall clock is spread over their other lines. An
-    engine without a GPU is paid by a rate for its name, its host's or for `cpu`, and not by the rate for every GPU. A
-    stretch (a minute; of finished hours an hour) has the rate of its beginning.
+    A machine that several engines share (a GPU, or an engine host without one) is priced once, from its first engine
+    on: busy time is charged as measured, and the rest of the wall-clock time is split over the engines' other lines. An
+    engine without a GPU has the rate of its name, its host or `cpu`, not the rate for all GPUs. Each interval (a
+    minute, or a finished hour) has the rate at its beginning.
     """
     by_line: defaultdict[str, int] = defaultdict(int)
     by_model: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])  # ns, pico-USD for use, pico-USD for waste
     versions: set[str] = set()
-    unrated = {True: 0, False: 0}  # on GPUs, and not
+    unrated = {True: 0, False: 0}  # on GPUs, and on CPUs
     first_records = ledger.first_records()
     for (machine, begin, end), found in _stretches(ledger).items():
         start = max(begin, first_records.get(machine, begin))
         minutes = [_from(minute, start) for minute in found if _unix_ns(minute.period.end) > start]
         if start >= end or not minutes:
-            continue  # no engine had been there yet
+            continue  # before the first engine
         is_gpu = any(minute.is_gpu for minute in minutes)
         engines = () if is_gpu else tuple(sorted({minute.device for minute in minutes}))
         subjects = (*engines, machine, models.get(machine, "") if is_gpu else CPU)
@@ -152,13 +152,13 @@ def gpu_cost(
 
 
 def _from(minute: GpuMinute, start_ns: int) -> GpuMinute:
-    """Return a minute (or hour) without the time before a moment, in which no engine had been there yet."""
+    """Return a minute (or hour) without the time before the first engine's start."""
     before = start_ns - _unix_ns(minute.period.start)
     return replace(minute, no_engine_ns=max(minute.no_engine_ns - before, 0)) if before > 0 else minute
 
 
 def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]:
-    """Group minutes by machine and clock minute (Unix ns), or hour if that is the grain, whatever engines it had."""
+    """Group the minutes of all engines by machine and minute (Unix ns), or by hour if that is the granularity."""
     found: defaultdict[tuple[str, int, int], list[GpuMinute]] = defaultdict(list)
     start_ns, end_ns, grain_ns = _unix_ns(ledger.period.start), _unix_ns(ledger.period.end), ledger.grain_s * 10**9
     for minute in ledger.minutes:
@@ -169,7 +169,7 @@ def _stretches(ledger: GpuLedger) -> dict[tuple[str, int, int], list[GpuMinute]]
 
 def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
     busy = [[float(max(getattr(one.lines, line), 0)) for line in BUSY_LINES] for one in minutes]
-    # While one engine is there, the machine is not without one: another's absence bears nothing.
+    # While one engine runs on a machine, another engine's absence has no cost.
     is_left = wall_ns > max(one.lines.wall_ns for one in minutes)
     absent = {id(one): one.no_engine_ns if is_left else 0 for one in minutes}
     rest = [
@@ -188,7 +188,7 @@ def _weights(minutes: Sequence[GpuMinute], wall_ns: int) -> list[float]:
 def _charge(
     used: dict[str, list[int]], use: UseByMinute, minute: GpuMinute, line: str, part: int, grain_s: int
 ) -> None:
-    """Charge a part of a minute (or hour) to the tenants an engine worked for in it, by their nanoseconds."""
+    """Charge a part of a minute (or hour) to an engine's tenants in it, in proportion to their nanoseconds."""
     if not part:
         return
     second = int(minute.period.start.timestamp()) // grain_s * grain_s
@@ -199,7 +199,7 @@ def _charge(
         if engine == minute.engine
     }
     is_counted = line == USED
-    # A step that began in the minute before, whose time was counted there. Of an hour the one before says nothing.
+    # A step that began in the previous minute is counted there. Hours are not compared with the previous one.
     if grain_s == _MINUTE_SECONDS and not any(owed.values()):
         is_counted = False
         owed = {
@@ -230,7 +230,7 @@ def _unix_ns(moment: datetime) -> int:
 
 
 def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
-    """Return the bill with money as decimal text."""
+    """Return the cost as JSON values, with money as decimal text."""
     return {
         "from": cost.period.start.isoformat(),
         "to": cost.period.end.isoformat(),

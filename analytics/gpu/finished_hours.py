@@ -1,4 +1,4 @@
-"""The GPU ledger's hours, kept for good: written once, when an hour is over and its records have arrived."""
+"""The GPU ledger's hours, stored permanently: written once, when an hour is over and its records have arrived."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LINES: Final = (
     *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
     *("load_ns", "warmup_ns", "sleep_ns", "dead_ns"),
 )
-SETTLES_AFTER: Final = timedelta(hours=1)  # what an engine host tells later than that is on no finished hour
+SETTLES_AFTER: Final = timedelta(hours=1)  # records of an engine host that arrive later are in no finished hour
 _HOUR: Final = timedelta(hours=1)
 _HOUR_SECONDS: Final = 3_600
 _REACHES_BACK: Final = STEPS_KEPT - timedelta(hours=1)
@@ -33,13 +33,13 @@ _LEASE_LASTS: Final = timedelta(minutes=15)
 
 
 class HoursLeftOut(TollkeeperError):
-    """Hours of engines could not be laid out or stored; all others were, and these are tried again."""
+    """Some engines' hours could not be computed or stored and are retried; all others were."""
 
     code = "hours_left_out"
 
 
 class FinishedHours:
-    """Writes the hours that are over. For one thread at a time; of several processes one at a time, under a lease."""
+    """Writes the hours that are over. One thread at a time; one process at a time, by a lease."""
 
     def __init__(self, database: ControlDatabase, store: StoreClient, holder: str, now: Callable[[], datetime]) -> None:
         self._database = database
@@ -48,11 +48,11 @@ class FinishedHours:
         self._now = now
 
     def write_due(self) -> int:
-        """Write each engine's hours that are over and not written; return how many. Each is stored once, also where
-        this is repeated after a crash.
+        """Write each engine's hours that are over and not yet written; return the number written. Each is stored once,
+        also if a call is repeated after a crash.
 
-        Hours of which all was written are noted as looked at, also those in which no engine told of anything. Raises
-        HoursLeftOut once all others are written, StoreUnavailable, ControlUnavailable.
+        Complete hours are marked as finished, also those without a report of any engine. Raises HoursLeftOut once all
+        others are written, StoreUnavailable, ControlUnavailable.
         """
         now = self._now()
         with self._database.session() as session:
@@ -86,7 +86,7 @@ def _due(store: StoreClient, now: datetime) -> list[tuple[datetime, str]]:
 
 
 def _within_reach(now: datetime) -> Period:
-    """Return the hours that are over and whose steps are kept."""
+    """Return the range of hours that are over and whose steps are still stored."""
     return Period(_whole_hour(now - _REACHES_BACK), _whole_hour(now - SETTLES_AFTER))
 
 
@@ -99,8 +99,8 @@ def _left_out(faults: dict[tuple[datetime, str], TollkeeperError]) -> HoursLeftO
 
 
 def hours_looked_at(store: StoreClient, period: Period) -> frozenset[int]:
-    """Return the hours (Unix seconds) within a range that were looked at while their steps were kept: an engine without
-    a row in one told of nothing in it. Of others nobody knows. Raises StoreUnavailable.
+    """Return a range's hours (Unix seconds) that were finished while their steps were stored; an engine without a row
+    in one reported nothing in it. Other hours are unknown. Raises StoreUnavailable.
     """
     rows = store.query(query("gpu_hours_looked_at"), {"start": period.start_s, "end": period.end_s})
     return frozenset(number_of(row["hour_start"]) for row in rows)
@@ -119,22 +119,22 @@ def _note_looked_at(store: StoreClient, now: datetime, left_out: set[int]) -> No
 
 
 def write_hour(store: StoreClient, hour: datetime, engine: str, now: datetime) -> None:
-    """Lay one engine's hour out from its steps and store its sums, once. Raises StoreUnavailable."""
+    """Compute one engine's hour from its steps and store its sums, once. Raises StoreUnavailable."""
     period = Period(hour, hour + _HOUR)
     ledger = gpu_ledger(store, period, asked_at=now, engine=engine)
-    if not ledger.minutes:  # its records around the hour do not reach into it
+    if not ledger.minutes:  # its records around the hour do not extend into it
         return
     token = f"gpu hour {engine} {int(hour.timestamp())}"
     use = tenant_use(store, period, engine)
     if use:
         summed = {tenant: _sums(by_minute) for (_, tenant), by_minute in use.items()}
         store.insert_arrow("gpu_tenant_hours", _uses(hour, engine, summed), deduplication_token=token)
-    # Last, as an hour with these lines is no longer due.
+    # Stored last, as an hour with these lines is no longer due.
     store.insert_arrow("gpu_hours", _lines(ledger, device_models(store, period)), deduplication_token=token)
 
 
 def _lines(ledger: GpuLedger, models: dict[str, str]) -> "pyarrow.Table":
-    import pyarrow as pa  # here, as readers of the ledger should not wait for it to load
+    import pyarrow as pa  # imported here, so that readers of the ledger need not wait for it to load
 
     lines: defaultdict[str, LedgerLines] = defaultdict(LedgerLines)
     absent: defaultdict[str, int] = defaultdict(int)

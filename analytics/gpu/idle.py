@@ -9,11 +9,11 @@ from contracts.errors import InvalidRequest
 
 IdlePolicy = Literal["platform", "use", "reservation", "peak"]
 IDLE_POLICIES: Final[tuple[IdlePolicy, ...]] = ("platform", "use", "reservation", "peak")
-PLATFORM: Final = ""  # the payer of what no tenant pays
+PLATFORM: Final = ""  # the payer if no tenant pays
 
 
 def idle_policy(name: str) -> IdlePolicy:
-    """Read a policy's name. Raises InvalidRequest if it is none."""
+    """Parse a policy's name. Raises InvalidRequest if it is unknown."""
     if name not in IDLE_POLICIES:
         raise InvalidRequest(f"{name!r} is not an idle policy; choose one of {', '.join(IDLE_POLICIES)}", param="idle")
     return name
@@ -25,12 +25,13 @@ def split_idle(
     use_ns: Mapping[str, Sequence[int]],
     reserved: Mapping[str, float],
 ) -> dict[str, int]:
-    """Split an amount over tenants, and the platform where no tenant is to pay; the parts sum to it exactly.
+    """Split an amount over tenants and the platform; the parts sum to it exactly.
 
-    `use_ns` has each tenant's GPU time by stretch of equal length, `reserved` its share of the GPUs, any unit.
-    "platform" charges no tenant, "use" in proportion to all use, "reservation" to what is reserved (what is not, up to
-    a sum of 1, stays the platform's), "peak" to how much a tenant's use made the peak: the Shapley value of the game
-    in which a set of stretches needs its largest demand (Fair-CO2, ISCA 2025), shared within a stretch by use.
+    `use_ns`: each tenant's GPU time by interval of equal length; `reserved`: its share of the GPUs, in any unit.
+    Policy "platform" charges no tenant, "use" charges in proportion to total use, "reservation" to reserved shares (the
+    unreserved rest up to 1 is the platform's), "peak" to the tenant's contribution to the peak: the Shapley value of
+    the game in which a set of intervals costs its largest demand (Fair-CO2, ISCA 2025), split within an interval by
+    use.
     """
     if policy == "use":
         weights = {tenant: float(sum(by_stretch)) for tenant, by_stretch in use_ns.items()}
@@ -59,7 +60,8 @@ def _peak_weights(use_ns: Mapping[str, Sequence[int]]) -> dict[str, float]:
 
 
 def peak_values(demands: Sequence[int]) -> list[float]:
-    """Return each stretch's Shapley value where a set of stretches costs its largest demand (the airport game).
+    """Return each interval's Shapley value in the game where a set of intervals costs its largest demand (airport
+    game).
 
     Example: demands 10, 30 -> 5 and 25: both need the first 10, the second alone the other 20.
     """

@@ -1,7 +1,7 @@
-"""The GPU ledger by GPU and minute: every nanosecond of an engine's life on a line, the unexplained on one of its own.
+"""The GPU ledger by GPU and minute: every nanosecond of an engine's life is on one line, unexplained time on its own.
 
-It reads single steps, which the store keeps for 72 hours. An engine's life begins with its first record in the range
-and ends with its last; the GPU's time around it is `no_engine`, which is paid for all the same.
+It reads engine steps, which the store keeps for 72 hours. An engine's life extends from its first to its last record in
+the range; a GPU's time outside it is `no_engine`, which is paid for too.
 """
 
 from collections import defaultdict
@@ -21,18 +21,18 @@ from contracts.recording.records import GapCause, StepKind
 
 STEPS_KEPT: Final = timedelta(hours=72)
 MAX_STEPS: Final = 3_000_000  # some 1.5 GB: eight hours of a hundred steps a second
-_REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
-_ASKING: Final = timedelta(minutes=1)  # "the last 72 hours" were so a moment ago
+_REACH: Final = timedelta(minutes=10)  # the longest interval that may begin before the range: loading a large model
+_ASKING: Final = timedelta(minutes=1)  # tolerance for "the last 72 hours" that were asked for a moment ago
 _NS: Final = 10**9
-CPU: Final = "cpu"  # what an engine without a GPU calls its device
+CPU: Final = "cpu"  # device name of an engine without a GPU
 _MINUTE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMinute:
-    """One engine's minute on one GPU. `lines.wall_ns` is how much of it the engine lived; `no_engine_ns` the rest.
+    """One engine's minute on one GPU. `lines.wall_ns` is the engine's lifetime in it, `no_engine_ns` the rest.
 
-    `device` is the GPU's UUID, or the engine's own name where it said none.
+    `device` is the GPU's UUID, or the engine's name if it reported none.
     """
 
     device: str
@@ -42,23 +42,23 @@ class GpuMinute:
     period: Period
     lines: LedgerLines
     no_engine_ns: int = 0
-    is_gpu: bool = True  # False: the engine computes on the machine's own processor
-    first_ns: int = 0  # of an hour: when its engine was first there (Unix); 0: at its beginning
+    is_gpu: bool = True  # False: the engine computes on a CPU
+    first_ns: int = 0  # in an hour: the engine's first record (Unix ns); 0: the hour's beginning
 
     @property
     def machine(self) -> str:
-        """Return the name of what is paid once whatever runs on it: the GPU, or without one the engine host."""
+        """Return the machine that is priced once for all its engines: the GPU, or without one the engine host."""
         return self.device if self.is_gpu else self.replica or self.device
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLedger:
-    """The answer: minutes by GPU, engine and time. `steps` were read; `missing_steps` are holes in their numbers,
-    `repeated_steps` are more records than there are numbers: each counts its time again.
+    """Minutes by GPU, engine and time. `steps` were read; `missing_steps` are gaps in step numbers, `repeated_steps`
+    duplicate records, each of which counts its time again.
 
-    Of finished hours a "minute" is an hour: `grain_s` seconds long. `unknown_hours` are those that nobody looked at
-    while their steps were kept: what engines did in them is not in the ledger. `known_before` are the devices and
-    engine hosts that had an engine before the range.
+    With finished hours a "minute" is `grain_s` seconds long, an hour. `unknown_hours` were not finished while their
+    steps were stored, and are not in the ledger. `known_before` are the devices and engine hosts that had an engine
+    before the range.
     """
 
     period: Period
@@ -72,7 +72,7 @@ class GpuLedger:
 
     @property
     def total(self) -> LedgerLines:
-        """Add all GPUs up."""
+        """Return the sum over all GPUs."""
         return sum((minute.lines for minute in self.minutes), LedgerLines())
 
     def first_records(self) -> dict[str, int]:
@@ -95,7 +95,7 @@ class GpuLedger:
 
 @dataclass(slots=True)
 class _Engine:
-    """What an engine's records say besides their times."""
+    """An engine's attributes, and its first and last record."""
 
     model: str
     replica: str
@@ -109,9 +109,9 @@ class _Engine:
 
 
 def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None, engine: str = "") -> GpuLedger:
-    """Read the steps of a range and lay them out by GPU and minute. For those who may see the whole platform.
+    """Read a range's steps and compute its ledger by GPU and minute. For callers who may see the whole platform.
 
-    Of one engine where it is named. Raises InvalidRequest if the steps are no longer kept or too many to be read at
+    `engine` restricts it to one engine. Raises InvalidRequest if the steps are no longer stored or too many to read at
     once, StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
@@ -140,7 +140,7 @@ def ledger_of(
     known: dict[str, tuple[tuple[str, ...], list[StepTime]]],
     facts: dict[str, _Engine] | None = None,
 ) -> GpuLedger:
-    """Lay times of engines out by GPU and minute. `known` has each engine's devices and times."""
+    """Compute a ledger by GPU and minute. `known` has each engine's devices and step times."""
     start_ns, end_ns = unix_ns(period.start), unix_ns(period.end)
     minutes: list[GpuMinute] = []
     steps = missing = repeated = 0
@@ -176,7 +176,7 @@ def ledger_of(
 
 
 def holes_and_repeats(expected: int, found: int) -> tuple[int, int]:
-    """Return how many of an engine's records are missing, and how many are more than there are numbers: one is 0."""
+    """Return the number of missing records of an engine and that of repeated ones, of which one is 0."""
     return max(expected - found, 0), max(found - expected, 0)
 
 
@@ -216,12 +216,12 @@ def _engines(store: StoreClient, period: Period, only: str) -> dict[str, _Engine
 
 
 def named_devices(engine: str, devices: Sequence[str]) -> tuple[str, ...]:
-    """Return what an engine's devices are called: a GPU by its UUID, else by the engine's name."""
+    """Return the names of an engine's devices: GPUs' UUIDs, or the engine's name without a GPU."""
     return tuple(device if device and device != CPU else engine for device in devices)
 
 
 def time_of_row(row: dict[str, object]) -> StepTime:
-    """Read what a row of gpu_steps.sql says of time."""
+    """Convert a row of gpu_steps.sql to a step's times."""
     charged, wasted, again = (number_of(row[name]) for name in ("charged_sum", "wasted_sum", "recompute_sum"))
     return StepTime(
         engine=text_of(row["engine"]),
@@ -237,14 +237,14 @@ def time_of_row(row: dict[str, object]) -> StepTime:
 
 
 def _bounds(start_ns: int, end_ns: int, born: int, died: int) -> list[int]:
-    """Return every minute's beginning within the range, and where the engine's life begins and ends."""
+    """Return the bounds (Unix ns) of the range's minutes and of the engine's life, ascending."""
     step = _MINUTE_SECONDS * _NS
     first = start_ns // step * step + step
     return sorted({start_ns, *range(first, end_ns, step), end_ns, born, died})
 
 
 def lines_as_json(lines: LedgerLines) -> dict[str, object]:
-    """Return a ledger's lines by name, with what is unexplained in ns and as a share of the wall clock."""
+    """Return a ledger's lines by name, with unexplained time in ns and as a share of wall time."""
     names = (
         *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
         *("load_ns", "warmup_ns", "sleep_ns", "dead_ns", "unexplained_ns"),
@@ -254,7 +254,7 @@ def lines_as_json(lines: LedgerLines) -> dict[str, object]:
 
 
 def ledger_as_json(ledger: GpuLedger, *, minutes: bool) -> dict[str, object]:
-    """Return the ledger's totals, each GPU's, and where asked each minute's."""
+    """Return the ledger's totals, each GPU's totals and, with `minutes`, each minute's lines as JSON values."""
     by_minute: Iterable[GpuMinute] = ledger.minutes if minutes else ()
     return {
         "from": ledger.period.start.isoformat(),

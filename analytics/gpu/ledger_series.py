@@ -1,8 +1,7 @@
-"""The GPU ledger over time: its lines by engine in steps that suit a chart, summed by the store.
+"""The GPU ledger over time: its lines by engine in a chart's time steps, summed by the store.
 
-The same figures as `analytics.gpu.ledger`, which reads every single step to lay them out by minute, and so cannot be
-drawn again every few seconds. Ranges that begin before the 72 hours for which steps are kept are made of finished
-hours.
+The figures are the same as by `analytics.gpu.ledger`, which reads every engine step and is too slow for a chart that
+is refreshed every few seconds. Ranges that begin before the 72 hours for which steps are stored use finished hours.
 """
 
 from collections import defaultdict
@@ -20,15 +19,16 @@ from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 
-_REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
-_MARGIN: Final = timedelta(minutes=10)  # "the last 72 hours" were so a moment ago, rounded to whole steps
+_REACH: Final = timedelta(minutes=10)  # the longest interval that may begin before the range: loading a large model
+# Tolerance for "the last 72 hours" that were asked for a moment ago, rounded to whole steps
+_MARGIN: Final = timedelta(minutes=10)
 _NS: Final = 10**9
 _LINES: Final = tuple(each.name for each in fields(LedgerLines) if each.name != "wall_ns")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLines:
-    """One engine's lines, one entry per step of the series. `devices` are its GPUs, or its own name without any."""
+    """One engine's lines, one entry per step of the series. `devices` are its GPUs, or its name without GPUs."""
 
     engine: str
     model: str
@@ -38,16 +38,16 @@ class EngineLines:
 
     @property
     def total(self) -> LedgerLines:
-        """Add all steps up, as wall time of one GPU."""
+        """Return the sum over all steps, as wall time of one GPU."""
         return sum(self.lines, LedgerLines())
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSeries:
-    """All engines. `steps` are the starts (UTC), `until` where the figures end; `missing_steps` are holes in numbers,
-    `repeated_steps` more records than numbers.
+    """All engines' lines. `steps` are the starts (UTC), `until` the end of the figures; `missing_steps` are gaps in
+    step numbers, `repeated_steps` duplicate records.
 
-    Made of finished hours, an engine stands there once for each of its devices.
+    From finished hours, an engine has one entry for each of its devices.
     """
 
     step: timedelta
@@ -80,9 +80,9 @@ class LedgerSeries:
 
 
 def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
-    """Lay the ledger out over a scope's range, whatever its tenant: for those who may see the whole platform.
+    """Return the ledger over a scope's range, of all tenants: for callers who may see the whole platform.
 
-    Raises InvalidRequest if a range that begins before 72 hours ago has no finished hour in it; StoreUnavailable.
+    Raises InvalidRequest if a range that begins more than 72 hours ago has no finished hour; StoreUnavailable.
     """
     if scope.asked_at - scope.start > STEPS_KEPT + _MARGIN:
         return _of_hours(store, scope)
@@ -129,7 +129,7 @@ def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
 
 
 def _of_hours(store: StoreClient, scope: Scope) -> LedgerSeries:
-    """Add up finished hours, the last of which ended an hour ago or more."""
+    """Return the series of finished hours, the last of which ended at least an hour ago."""
     begin = scope.start.replace(minute=0, second=0, microsecond=0)
     finished = (scope.asked_at - SETTLES_AFTER).replace(minute=0, second=0, microsecond=0)
     until = min(scope.end.replace(minute=0, second=0, microsecond=0), finished)
@@ -149,7 +149,7 @@ def _of_hours(store: StoreClient, scope: Scope) -> LedgerSeries:
 
 
 def _without_wall(lines: Sequence[LedgerLines]) -> list[LedgerLines]:
-    """Remove the wall clock: it is an engine's life, which these records alone do not tell."""
+    """Return lines without wall time, which is an engine's life and cannot be computed from these records."""
     return [replace(each, wall_ns=0) for each in lines]
 
 

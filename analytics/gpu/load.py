@@ -1,4 +1,4 @@
-"""Utilisation of engines over time: batch size, queue, KV cache, prefix hits."""
+"""Utilisation of engines over time: batch size, queue length, KV cache, prefix hits."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,10 +11,10 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One engine in one step of time, over its engine steps. `None` if it ran none, or does not say.
+    """One engine in one time step, over its engine steps. `None` if it ran none or does not report a value.
 
-    `batch` and `tokens` are means per engine step, `waiting` the mean of its queue. `kv_share` and `kv_most` are the
-    mean and the highest share of KV blocks in use.
+    `batch` and `tokens` are means per engine step, `waiting` the mean queue length. `kv_share` and `kv_most` are the
+    mean and the maximum share of KV blocks in use.
     """
 
     engine_steps: int = 0
@@ -30,14 +30,14 @@ class LoadPoint:
 
     @property
     def prefix_hits(self) -> float | None:
-        """Return the share of prompt tokens that were not computed because the cache had them."""
+        """Return the share of prompt tokens that came from the prefix cache."""
         prompt = self.cached_tokens + self.prefill_tokens
         return self.cached_tokens / prompt if prompt else None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """One engine: a point per entry of the load's steps, and one over all of them."""
+    """One engine: a point per time step, and one over all."""
 
     engine: str
     points: tuple[LoadPoint, ...]
@@ -46,7 +46,7 @@ class EngineLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """All engines that ran a step in the range, over `steps` (starts, UTC)."""
+    """All engines that ran a step in the range, over time `steps` (starts, UTC)."""
 
     step: timedelta
     steps: tuple[datetime, ...]
@@ -55,7 +55,7 @@ class Load:
 
 @dataclass(slots=True)
 class _Sums:
-    """Sums from which points are computed: sums can be added over time, means cannot."""
+    """Sums from which points are computed, as means cannot be added over time."""
 
     steps: int = 0
     slots: int = 0
@@ -93,9 +93,9 @@ class _Sums:
 
 
 def engine_load(store: StoreClient, scope: Scope) -> Load:
-    """Return the engines' load over what a scope covers, whatever its tenant: for those who may see the whole platform.
+    """Return the engines' load in a scope's range, of all tenants: for callers who may see the whole platform.
 
-    Reads the minutes, which are kept for good. Raises StoreUnavailable.
+    Reads the sums per minute, which are stored permanently. Raises StoreUnavailable.
     """
     covered, starts = scope.covered, scope.step_starts
     places = {start: place for place, start in enumerate(starts)}

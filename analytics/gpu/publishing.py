@@ -1,4 +1,4 @@
-"""A fitted standard cost card into the control plane, from where gateways charge by it."""
+"""Publishes a fitted standard cost card to the control plane, for gateways to charge by."""
 
 from datetime import datetime
 from typing import Final
@@ -18,10 +18,10 @@ FITTED: Final = "fitted"
 def publish(
     session: Session, author: Author, fit: StandardFit, valid_from: datetime, *, is_forced: bool = False
 ) -> StandardCost:
-    """Let a fitted card hold from a moment on; the fitted or built-in one that held ends there.
+    """Make a fitted card valid from `valid_from` (UTC) on; the fitted or built-in card before it ends then.
 
-    An operator's own card is never ended by a fit: Conflict names it. `valid_from` must not lie in the past, as rows
-    since then have been priced by what held. Raises InvalidRequest if the fit is implausible and not forced.
+    Raises Conflict if an operator's own card is valid, which a fit never ends; InvalidRequest if the fit is implausible
+    and not forced. `valid_from` must not be in the past, as later requests were priced by the old card.
     """
     card = fit.card
     if fit.doubts and not is_forced:
@@ -50,7 +50,7 @@ def publish(
 
 
 def fitted_card_row(session: Session, model: str, moment: datetime) -> StandardCost | None:
-    """Return the fitted card that holds for a model at a moment, with its evidence."""
+    """Return a model's fitted card that is valid at a time, with its evidence; `None` if there is none."""
     rows = session.scalars(select(StandardCost).where(StandardCost.model == model, StandardCost.origin == FITTED))
     return next(
         (row for row in rows if row.valid_from <= moment and (row.valid_to is None or moment < row.valid_to)), None

@@ -1,4 +1,4 @@
-"""GPU sensors over time: activity, memory, power, temperature. A missing sensor reads `None`."""
+"""GPU sensors over time: activity, memory, power, temperature. A missing sensor is `None`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _MARGIN: Final = timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """One GPU in one step of time. Activities are shares of it, 0 to 1; `None` is not measurable, or not measured."""
+    """One GPU in one time step. Activities are shares of its time, 0 to 1; `None`: not measurable or not measured."""
 
     kernel: float | None = None
     sm: float | None = None
@@ -38,7 +38,7 @@ NAMES: Final = ("kernel", "sm", "tensor", "dram", "power_watts", "temperature_ce
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU: its UUID, its model, and one entry of `points` per step."""
+    """One GPU: its UUID, its model, and one entry of `points` per time step."""
 
     device: str
     model: str
@@ -57,7 +57,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class SensorSeries:
-    """All GPUs that were looked at, over `steps` (starts, UTC)."""
+    """All GPUs that were sampled, over time `steps` (starts, UTC)."""
 
     step: timedelta
     steps: tuple[datetime, ...]
@@ -65,9 +65,9 @@ class SensorSeries:
 
 
 def gpu_sensors(store: StoreClient, scope: Scope) -> SensorSeries:
-    """Return what the GPUs told over what a scope covers, whatever its tenant: for those who see the whole platform.
+    """Return the GPUs' sensors in a scope's range, of all tenants: for callers who may see the whole platform.
 
-    Raises InvalidRequest if samples are no longer kept (14 days), StoreUnavailable.
+    Raises InvalidRequest if samples are no longer stored (14 days), StoreUnavailable.
     """
     if scope.asked_at - scope.start > SAMPLES_KEPT + _MARGIN:
         raise InvalidRequest("GPU sensors are kept for 14 days; choose a later range", param="from")

@@ -1,4 +1,4 @@
-"""Standard cost cards fitted from what GPUs really cost: three rates per model that recover the whole cost."""
+"""Fits standard cost cards to actual GPU cost: three rates per model that recover the whole cost."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.pricing.prices import StandardCostCard
 
-MIN_HOURS: Final = 2  # fewer say nothing of how far hours differ
+MIN_HOURS: Final = 2  # fewer do not show how much hours differ
 MIN_REQUESTS: Final = 10
-MAX_ERROR: Final = 0.5  # of the hours' GPU time, on average
-MAX_OVERHEAD: Final = 19  # times the cost of use: a GPU that works for less than a twentieth of its time
+MAX_ERROR: Final = 0.5  # share of the hours' GPU time, on average
+MAX_OVERHEAD: Final = 19  # times the cost of use: a GPU that is busy for less than a twentieth of its time
 
 
 @dataclass(frozen=True, slots=True)
 class ModelHour:
-    """What one model's measured requests used in one hour: tokens, and GPU nanoseconds by phase."""
+    """Use of one model's measured requests in one hour: tokens, and GPU nanoseconds by phase."""
 
     model: str
     start_s: int
@@ -35,22 +35,21 @@ class ModelHour:
 
     @property
     def tokens(self) -> int:
-        """Return all tokens."""
+        """Return the number of all tokens."""
         return self.uncached_tokens + self.cached_tokens + self.output_tokens
 
     @property
     def gpu_ns(self) -> int:
-        """Return the time of both phases."""
+        """Return the GPU time of both phases, in ns."""
         return self.prefill_ns + self.decode_ns
 
 
 @dataclass(frozen=True, slots=True)
 class StandardFit:
-    """A card and what it rests on.
+    """A fitted card and its evidence.
 
-    `overhead` is what idleness and everything else in vain add to a nanosecond of use, 0.25 for a quarter;
-    `cached_share` the part of the input that a cache gave; `error` the mean relative error over the hours, of a rate
-    for each phase against what the phase took.
+    `overhead` is the cost of idle and wasted time per cost of use, such as 0.25; `cached_share` the part of the input
+    that came from a cache; `error` the mean relative error of the rates against each phase's measured time, over hours.
     """
 
     card: StandardCostCard
@@ -65,7 +64,7 @@ class StandardFit:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Return why the rates are implausible, each with its figure and bound; nothing if they are not."""
+        """Return why the rates are implausible, each reason with figure and limit; empty if they are plausible."""
         card, found = self.card, []
         for name, rate in (("uncached input", card.input_rate), ("output", card.output_rate)):
             if rate <= 0:
@@ -89,7 +88,7 @@ class StandardFit:
         return tuple(found)
 
     def evidence(self) -> dict[str, object]:
-        """Return what is kept beside the card, to explain variances by."""
+        """Return the evidence that is stored with the card, to explain variances later."""
         return {
             "from": self.period.start.isoformat(),
             "to": self.period.end.isoformat(),
@@ -104,7 +103,7 @@ class StandardFit:
 
 
 def model_hours(store: StoreClient, period: Period, model: str | None = None) -> list[ModelHour]:
-    """Read what models of our own used by the hour, by model and hour. Raises StoreUnavailable."""
+    """Read the use of self-hosted models, sorted by model and hour. Raises StoreUnavailable."""
     parameters = {"start": period.start_s, "end": period.end_s, "tenant": None, "model": model}
     return [
         ModelHour(
@@ -124,12 +123,12 @@ def model_hours(store: StoreClient, period: Period, model: str | None = None) ->
 def fit_standard_cost(
     model: str, version: str, hours: Sequence[ModelHour], period: Period, busy_pico_usd: int, other_pico_usd: int
 ) -> StandardFit:
-    """Fit a card to the hours of one model. Raises InvalidRequest if they are too few, or used or cost nothing.
+    """Fit a card to the hours of one model. Raises InvalidRequest if they are too few, or have no use or no cost.
 
-    A prefill takes `a` ns per uncached and `b` per cached token (non-negative least squares over the hours), a decode
-    `c` per token of output (their ratio). The rates are these times what a nanosecond of use costs, `other_pico_usd`
-    (idleness, loading, recomputing) included, scaled so that the card charges the fit exactly what it cost, up to
-    rounding. A kind of token that was never seen costs as the one next to it.
+    Prefill takes `a` ns per uncached and `b` ns per cached token (non-negative least squares over the hours), decode
+    `c` ns per output token (a ratio). Rates are these times the cost per nanosecond of use, including `other_pico_usd`
+    (idle time, loading, recomputation), scaled so that the card charges for these hours exactly their cost, up to
+    rounding. A kind of token without data gets the rate of the nearest kind.
     """
     measured = [hour for hour in hours if hour.gpu_ns and hour.tokens]
     if len(measured) < MIN_HOURS:
@@ -149,7 +148,7 @@ def fit_standard_cost(
     predicted = uncached_ns * tokens[0] + cached_ns * tokens[1] + output_ns * output
     if predicted <= 0:
         raise InvalidRequest(f"model {model!r}: its GPU time is of no token that was counted, so no rate can be told")
-    # What was never seen is not free: it costs as the kind of token next to it.
+    # A kind of token without data is not free: it gets the rate of the nearest kind.
     if not tokens[0]:
         uncached_ns = cached_ns if tokens[1] else output_ns
     cached_ns = cached_ns if tokens[1] else uncached_ns
@@ -193,12 +192,12 @@ def usd_per_mtok(rate: int) -> Decimal:
 
 
 def card_version(model: str, until: datetime) -> str:
-    """Return the name of a fitted card by its model and the end of what it was fitted to."""
+    """Return the version of a fitted card, made of its model and the end of its hours."""
     return f"{model}/fitted/{until:%Y-%m-%dT%H%MZ}"
 
 
 def _prefill_rates(hours: Sequence[ModelHour]) -> tuple[float, float]:
-    """Solve for ns per uncached and per cached token by least squares, neither below 0."""
+    """Return ns per uncached and per cached token by non-negative least squares."""
     a11 = math.fsum(float(hour.uncached_tokens) ** 2 for hour in hours)
     a12 = math.fsum(float(hour.uncached_tokens) * hour.cached_tokens for hour in hours)
     a22 = math.fsum(float(hour.cached_tokens) ** 2 for hour in hours)
@@ -209,5 +208,5 @@ def _prefill_rates(hours: Sequence[ModelHour]) -> tuple[float, float]:
         uncached, cached = (b1 * a22 - b2 * a12) / determinant, (b2 * a11 - b1 * a12) / determinant
         if uncached >= 0 and cached >= 0:
             return uncached, cached
-    # On the edge: one of the two alone. A hit takes no prefill to speak of, so the uncached tokens bear it.
+    # At the bound one of the two is 0. A hit takes nearly no prefill, so the uncached tokens get the time.
     return (b1 / a11, 0.0) if a11 else (0.0, b2 / a22 if a22 else 0.0)

@@ -12,7 +12,7 @@ from contracts.pricing.prices import AnyCard
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """USD per million tokens, input and output together in the mix there was; 95 % confidence from `low` to `high`."""
+    """USD per million tokens, input and output in their measured mix; 95 % confidence interval `low` to `high`."""
 
     model: str
     tokens: int
@@ -24,10 +24,10 @@ class UnitCost:
 
 @dataclass(frozen=True, slots=True)
 class HostOrBuy:
-    """Our cost beside a provider's price for the same tokens.
+    """Own cost and a provider's price for the same tokens.
 
-    `break_even_utilisation` is how busy the GPUs would have to be for both to cost the same, `None` if they would not
-    even when always busy. `is_certain` says whether the provider's price lies outside the interval.
+    `break_even_utilisation` is the utilisation of the GPUs at which both cost the same, `None` if even full utilisation
+    costs more. `is_certain`: the provider's price is outside the confidence interval.
     """
 
     ours: UnitCost
@@ -39,18 +39,18 @@ class HostOrBuy:
 
     @property
     def is_hosting_cheaper(self) -> bool:
-        """Return whether our own cost is below the provider's price."""
+        """Return whether own cost is below the provider's price."""
         return self.ours.usd_per_mtok < self.provider_usd_per_mtok
 
 
 def unit_cost(hours: Sequence[ModelHour], total_pico_usd: int) -> UnitCost:
-    """Return the cost per token of one model: the whole cost, spread over the hours by GPU time and idle time alike.
+    """Return the cost per token of one model: the whole cost, including idle time, over all tokens of the hours.
 
-    The interval is the ratio estimator's (Cochran, Sampling Techniques, 3rd edition, section 6.3) over hours, with
-    Student's t; each hour costs the same, as GPUs do, and makes as many tokens as it made. Raises InvalidRequest for
-    fewer than two hours with tokens.
+    The interval is the ratio estimator's (Cochran, Sampling Techniques, 3rd edition, section 6.3) over hours with
+    Student's t, where each hour has the same cost and its own number of tokens. Raises InvalidRequest for fewer than
+    two hours with tokens.
     """
-    # Here, for it takes most of a second to load, and every command of the command line would wait for it.
+    # Imported here, as it takes nearly a second to load, which would delay every CLI command.
     from scipy.stats import t as student_t  # type: ignore[import-untyped]  # it has no types
 
     used = [hour for hour in hours if hour.tokens]
@@ -73,7 +73,7 @@ def unit_cost(hours: Sequence[ModelHour], total_pico_usd: int) -> UnitCost:
 
 
 def host_or_buy(hours: Sequence[ModelHour], total_pico_usd: int, utilisation: float, card: AnyCard) -> HostOrBuy:
-    """Hold a model's cost against a card's price for the same tokens. `utilisation`: busy over all GPU time, 0 to 1.
+    """Compare a model's cost with a card's price for the same tokens. `utilisation`: busy over all GPU time, 0 to 1.
 
     Raises InvalidRequest if the card lacks a price for input or output.
     """
@@ -87,7 +87,7 @@ def host_or_buy(hours: Sequence[ModelHour], total_pico_usd: int, utilisation: fl
         count = sum(getattr(hour, name) for hour in hours)
         rate = card.rate(leaf, 0)  # type: ignore[arg-type]  # leaves, as they stand above
         if rate is None and leaf == "cache_read_text":
-            rate = card.rate("input_text", 0)  # who sells no cache asks for all input
+            rate = card.rate("input_text", 0)  # a seller without a cache charges for all input
         if rate is None:
             raise InvalidRequest(f"card {card.version!r} has no price for {leaf}, so it cannot be compared")
         asked += count * rate

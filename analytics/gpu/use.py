@@ -14,8 +14,8 @@ from backends.store.client import StoreClient
 class GpuUse:
     """GPU nanoseconds by tenant and team (empty if a key has none), one entry per step (starts, UTC).
 
-    A request's whole time counts in the step in which it began. `requests` took GPU time. Not `is_complete` is one that
-    is still being read.
+    A request's whole time counts in the step in which it began. `requests` is the number of those with GPU time.
+    `is_complete` is false while the store is still being read.
     """
 
     step: timedelta
@@ -26,12 +26,12 @@ class GpuUse:
 
     @property
     def total_ns(self) -> int:
-        """Add everybody's up."""
+        """Return the sum over all tenants, in ns."""
         return sum(sum(by_step) for by_step in self.teams.values())
 
 
 def gpu_use(store: StoreClient, scope: Scope) -> GpuUse:
-    """Return the GPU time that a scope's requests were charged with, from the rollups. Raises StoreUnavailable."""
+    """Return the GPU time charged to a scope's requests, from the rollups. Raises StoreUnavailable."""
     starts = scope.step_starts
     parameters = {
         **scope.parameters(),

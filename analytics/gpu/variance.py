@@ -1,4 +1,4 @@
-"""Standard against actual: why a model's GPU cost was not what its standard card charged, in parts that sum to it."""
+"""Explains the variance of a model's actual GPU cost from its standard cost, in parts that sum to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Standard:
 
     @classmethod
     def from_evidence(cls, card: StandardCostCard, evidence: Mapping[str, object]) -> "Standard":
-        """Read what was kept beside a fitted card. Raises InvalidRequest for a card that was not fitted."""
+        """Parse the evidence stored with a fitted card. Raises InvalidRequest for a card that was not fitted."""
         try:
             return cls(
                 card,
@@ -38,12 +38,12 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class CostVariance:
-    """Actual minus standard cost in pico-USD; above 0 the platform has paid more than it charged.
+    """Actual minus standard cost in pico-USD; positive if the platform paid more than it charged.
 
-    `co_tenancy`: the requests took more (or less) GPU time than the card's rates say, because batches shared weights
-    and steps worse or better than when it was fitted. `idle`: idle and wasted time cost more than planned for these
-    hours. `volume`: the planned idle time was spread over fewer tokens than planned. `cache`: more of the input came
-    from a cache than when the card was fitted, and bore less of the planned idle time. The four sum to `total`.
+    `co_tenancy`: requests took more (or less) GPU time than by the card's rates, because they shared batches less (or
+    more) than when it was fitted. `idle`: idle and wasted time cost more than planned. `volume`: the planned idle time
+    was spread over fewer tokens. `cache`: more of the input came from a cache, so it paid less of the planned idle
+    time. The four sum to `total`.
     """
 
     model: str
@@ -56,20 +56,20 @@ class CostVariance:
 
     @property
     def total(self) -> int:
-        """Return actual minus standard."""
+        """Return actual minus standard cost, in pico-USD."""
         return self.actual_pico_usd - self.standard_pico_usd
 
 
 def cost_variance(
     hours: Sequence[ModelHour], standard: Standard, busy_pico_usd: int, other_pico_usd: int, length: timedelta
 ) -> CostVariance:
-    """Explain a range of a model. `busy_pico_usd` is what its requests' GPU time cost, `other_pico_usd` all else."""
+    """Return a model's variance. `busy_pico_usd`: cost of its requests' GPU time; `other_pico_usd`: all other."""
     card = standard.card
     uncached, cached, output = (
         sum(getattr(hour, name) for hour in hours) for name in ("uncached_tokens", "cached_tokens", "output_tokens")
     )
     charged = uncached * card.input_rate + cached * card.cached_input_rate + output * card.output_rate
-    # At the mix the card was fitted to: the same input, as much of it from the cache as then.
+    # In the mix of the fit: the same input, with the share from the cache of that time.
     planned_cached = round((uncached + cached) * standard.cached_share)
     planned_uncached = uncached + cached - planned_cached
     planned = planned_uncached * card.input_rate + planned_cached * card.cached_input_rate + output * card.output_rate

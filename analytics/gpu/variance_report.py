@@ -1,4 +1,4 @@
-"""Standard against actual for every model of our own that has a fitted card: over the last whole hours."""
+"""Variances of all self-hosted models with a fitted card, over the last whole hours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ from contracts.pricing.rates import RateBook
 
 @dataclass(frozen=True, slots=True)
 class Standards:
-    """The fitted cards that hold at a moment, by model, and the rates of GPUs; known by versions, which never change.
+    """The fitted cards valid at a time, by model, and GPU rates; compared by versions, which never change.
 
-    `unfit` are models whose card lacks what explains a variance.
+    `unfit` are models whose card has no evidence to explain a variance.
     """
 
     cards: Mapping[str, Standard] = field(compare=False, repr=False)
@@ -36,7 +36,7 @@ class Standards:
 
 
 def standards(session: Session, asked: AskedAt) -> Standards:
-    """Read the fitted cards and the rates."""
+    """Read the valid fitted cards and GPU rates from the control database."""
     models = sorted(set(session.scalars(select(StandardCost.model).where(StandardCost.origin == FITTED))))
     cards: dict[str, Standard] = {}
     unfit = []
@@ -54,13 +54,13 @@ def standards(session: Session, asked: AskedAt) -> Standards:
 
 
 def last_hours(asked: AskedAt, hours: int) -> Period:
-    """Return the last the given number of whole hours."""
+    """Return the range of the last `hours` whole hours."""
     end = asked.moment.replace(minute=0, second=0, microsecond=0)
     return Period(end - timedelta(hours=hours), end)
 
 
 def variance_report(store: StoreClient, known: Standards, asked: AskedAt, hours: int = 24) -> tuple[CostVariance, ...]:
-    """Explain each model's cost, as `tollkeeper gpu variance MODEL --hours HOURS` does. Raises StoreUnavailable."""
+    """Return each model's variance, as `tollkeeper gpu variance` prints it. Raises StoreUnavailable."""
     period = last_hours(asked, hours)
     if not known.cards:
         return ()
@@ -75,7 +75,7 @@ def variance_report(store: StoreClient, known: Standards, asked: AskedAt, hours:
 
 
 def busy_and_other(cost: GpuCost, model: str) -> tuple[int, int]:
-    """Return what a model's requests' GPU time cost, and all else, in pico-USD."""
+    """Return the cost of a model's requests' GPU time and its other cost, in pico-USD."""
     lines = cost.models_pico_usd.get(model, {})
     busy = sum(lines.get(line, 0) for line in BUSY_LINES if line != "recompute_ns")
     return busy, sum(lines.values()) - busy

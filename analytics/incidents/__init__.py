@@ -1,1 +1,1 @@
-"""Find probable causes of an incident, with evidence from the store."""
+"""Finds probable causes of an incident, with evidence from the store."""

@@ -1,4 +1,4 @@
-"""Probable causes in words: what failed or slow requests have in common that others do not. Pure."""
+"""Probable causes in words: what failed or slow requests have in common and others lack. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,27 +9,27 @@ from typing import Final
 from analytics.incidents.evidence import Engine, Evidence, Group, TargetTimes
 
 _SILENT: Final = frozenset({"upstream_timeout", "engine_unavailable", "upstream_unreachable", "upstream_broken"})
-_LEAST_SLOWER: Final = 2.0  # times as slow as before
-_LEAST_SLOWER_NS: Final = 200e6  # and at least so much slower
-_LEAST_REQUESTS: Final = 5  # of which a latency is judged
-_LEAST_SHARE: Final = 0.5  # of the failures that have it in common
-_HUNG_SECONDS: Final = 60.0  # without a step, while requests are sent to it
+_LEAST_SLOWER: Final = 2.0  # times the latency before
+_LEAST_SLOWER_NS: Final = 200e6  # minimum increase of latency
+_LEAST_REQUESTS: Final = 5  # minimum number of answers for a latency
+_LEAST_SHARE: Final = 0.5  # minimum share of failures that have it in common
+_HUNG_SECONDS: Final = 60.0  # time without a step, while requests are sent to it
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A probable cause. `search` finds its requests on the Requests page, with `outcome`; `page` leads further."""
+    """A probable cause. `search` and `outcome` find its requests on the Requests page; `page` has details."""
 
     text: str
     kind: str
     search: str = ""
     outcome: str = ""
     page: str = "requests"
-    weight: float = 0.0  # share of the failures it explains, or how many times slower
+    weight: float = 0.0  # share of the failures that it explains, or factor by which latency grew
 
 
 def causes_of(evidence: Evidence) -> tuple[Cause, ...]:
-    """Return probable causes, the most probable first; none if nothing failed, was refused or became slow."""
+    """Return probable causes, the most probable first; empty if no request failed, was refused or became slow."""
     found: list[Cause] = []
     failures = evidence.since("error")
     if failures:
@@ -40,7 +40,7 @@ def causes_of(evidence: Evidence) -> tuple[Cause, ...]:
     failed, refused = _total(failures), _total(evidence.since("rejected"))
 
     def rank(cause: Cause) -> tuple[bool, int, float]:
-        # Refusals come first if there are more of them than failures: a budget that is used up fails nothing else.
+        # Refusals come first if they outnumber failures: an exhausted budget makes nothing else fail.
         is_main = cause.kind == "refusals" and refused > failed
         return is_main, ranks[cause.kind], cause.weight
 
@@ -48,7 +48,7 @@ def causes_of(evidence: Evidence) -> tuple[Cause, ...]:
 
 
 def affected_tenants(evidence: Evidence) -> dict[str, int]:
-    """Count failed and refused requests since it began by tenant, most first."""
+    """Count failed and refused requests since the incident began, by tenant, most first."""
     counts: Counter[str] = Counter()
     for one in (*evidence.since("error"), *evidence.since("rejected")):
         counts[one.tenant] += one.count
@@ -56,7 +56,7 @@ def affected_tenants(evidence: Evidence) -> dict[str, int]:
 
 
 def error_words(group: Group) -> str:
-    """Return the name of an error: its code, and the status and type that the target answered with."""
+    """Return an error's name: its code, and the status and type of the target's response."""
     parts = [group.error_code or "no error code"]
     if group.upstream_status is not None:
         parts.append(f"upstream status {group.upstream_status}")
@@ -101,7 +101,7 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
 
 
 def _beside_others(failures: Sequence[Group], answered: Sequence[Group], target: str) -> str:
-    """Return which share of its requests a target failed, and which share others did."""
+    """Return the share of requests that failed at a target and that at other targets, in words."""
     own = _rate([one for one in failures if one.target == target], [one for one in answered if one.target == target])
     others = [one for one in answered if one.target != target]
     rest = _rate([one for one in failures if one.target != target], others)
@@ -109,7 +109,7 @@ def _beside_others(failures: Sequence[Group], answered: Sequence[Group], target:
 
 
 def _of_one_key(failures: Sequence[Group], answered: Sequence[Group], total: int) -> list[Cause]:
-    """Return the cause if nearly all failures came with one key, and others were answered."""
+    """Return the cause if nearly all failures have one API key, and requests of others were answered."""
     key, of_key = _most(failures, lambda one: one.key_id)
     if not key or of_key < 0.9 * total or not {one.key_id for one in answered} - {key}:
         return []
@@ -206,7 +206,7 @@ def _unlike_others(times: Sequence[TargetTimes], one: TargetTimes) -> str:
 
 
 def _hung(evidence: Evidence, target: str, code: str) -> Engine | None:
-    """Return the engine of a target that requests time out at, and that has run no step for a minute."""
+    """Return a target's engine if its requests time out and it has run no step for a minute."""
     if code not in _SILENT:
         return None
     mine = [one for one in evidence.engines if one.replica == target]

@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 
 from contracts.control import AuditEntry
 
-# Nouns of actions that change nothing a request passes.
+# Nouns of actions that do not affect requests.
 _BESIDE: Final = ("session", "alert", "alert_rule", "alert_channel", "alert_silence", "saved_view", "user", "token")
 _MOST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change: when, who, and what in words."""
+    """One change: its time, its author, and what changed, in words."""
 
     at: datetime
     actor: str
@@ -26,7 +26,7 @@ class Change:
 
 
 def changes_between(session: Session, start: datetime, end: datetime, tenant: str | None = None) -> tuple[Change, ...]:
-    """Return the changes from `start` to `end`, the oldest first; only those within a tenant if one is named."""
+    """Return the changes from `start` to `end`, oldest first; only those within `tenant` if given."""
     wanted = select(AuditEntry).where(AuditEntry.at >= start, AuditEntry.at <= end).order_by(AuditEntry.at).limit(_MOST)
     if tenant:
         subject = AuditEntry.subject
@@ -35,7 +35,7 @@ def changes_between(session: Session, start: datetime, end: datetime, tenant: st
 
 
 def latest_before(changes: Iterable[Change], moment: datetime) -> Change | None:
-    """Return the last change up to a moment; `None` if there is none."""
+    """Return the last change up to a time; `None` if there is none."""
     return max((one for one in changes if one.at <= moment), key=lambda one: one.at, default=None)
 
 

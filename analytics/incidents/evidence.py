@@ -1,4 +1,4 @@
-"""Evidence about an incident: failures by what they have in common, latency by target, engines' last steps."""
+"""Evidence on an incident: failures by common attributes, latency by target, engines' last steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from backends.store.client import Row, StoreClient
 _MOST_GROUPS: Final = 20_000
 _MOST_TARGETS: Final = 500
 _SLOWER_NS: Final = 200e6
-_QUIET_MINUTES: Final = 3  # without such a failure end a run of them
+_QUIET_MINUTES: Final = 3  # minutes without such a failure end a run of failures
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Requests of one minute that ended alike. `upstream_status` is `None` if the target did not answer."""
+    """Requests of one minute with the same outcome and attributes. `upstream_status` is `None` without a response."""
 
     minute: datetime
     outcome: str
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class TargetTimes:
-    """p95 time to first token (or of the whole answer) of one target's or arm's answers, before and since a moment."""
+    """p95 time to first token (or of the whole answer), in ns, of one target or arm, before and since a time."""
 
     pool: str
     target: str
@@ -53,7 +53,7 @@ class TargetTimes:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine's last step, and when it was last loaded or ended, in the time that was asked about."""
+    """An engine's last step, and its last load or end, in the range."""
 
     replica: str
     model: str
@@ -64,7 +64,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the store holds about an incident. `began` is when it began, as far as failures or the caller tell."""
+    """The store's evidence on an incident. `began` is its begin by its failures, or as the caller gave it."""
 
     period: Period
     began: datetime
@@ -74,16 +74,16 @@ class Evidence:
 
     @property
     def requests(self) -> int:
-        """Return the number of requests since it began."""
+        """Return the number of requests since the incident began."""
         return sum(one.count for one in self.groups if one.minute >= self.first_minute)
 
     @property
     def first_minute(self) -> datetime:
-        """Return the minute it began in."""
+        """Return the minute in which the incident began."""
         return self.began.replace(second=0, microsecond=0)
 
     def since(self, outcome: str) -> tuple[Group, ...]:
-        """Return the groups of an outcome since it began."""
+        """Return the groups of an outcome since the incident began."""
         return tuple(one for one in self.groups if one.outcome == outcome and one.minute >= self.first_minute)
 
 
@@ -95,7 +95,7 @@ def read_evidence(
     team: str | None = None,
     model: str | None = None,
 ) -> Evidence:
-    """Read the evidence of a period. `noticed` is when the alert opened: the incident began then or before.
+    """Read the evidence of a period. `noticed` is when the alert opened; the incident began then or earlier.
 
     Raises StoreUnavailable.
     """
@@ -117,16 +117,16 @@ def read_evidence(
     turn = {"turn": int(began.timestamp()), "row_limit": _MOST_TARGETS}
     times = tuple(_times(row) for row in store.query(query("incident_times"), {**bounds, **about, **turn}))
     engines: tuple[Engine, ...] = ()
-    if tenant is None and team is None:  # engines are the platform's
+    if tenant is None and team is None:  # engines belong to the platform
         rows = store.query(query("incident_engines"), {**bounds, "row_limit": _MOST_TARGETS})
         engines = tuple(map(_engine, rows))
     return Evidence(period, began, groups, times, engines)
 
 
 def failing_since(groups: tuple[Group, ...], noticed: datetime) -> datetime | None:
-    """Return the first minute of the run of failures or refusals that was noticed; `None` if there is none.
+    """Return the first minute of the run of failures or refusals around `noticed`; `None` if there is none.
 
-    A run ends after three minutes without any. Its most frequent outcome counts: an error among refusals is another.
+    A run ends after three minutes without any. Only its most frequent outcome counts, failures or refusals.
     """
     by_minute: dict[str, dict[datetime, int]] = {"error": {}, "rejected": {}}
     for one in groups:
@@ -145,7 +145,7 @@ def failing_since(groups: tuple[Group, ...], noticed: datetime) -> datetime | No
 
 
 def slow_since(p95_ns: Mapping[datetime, float]) -> datetime | None:
-    """Return the first minute of the last run of slow ones: twice the lower quartile and 200 ms above it, or more."""
+    """Return the first of the last run of slow minutes: twice the lower quartile and 200 ms above it, or more."""
     if not p95_ns:
         return None
     usual = sorted(p95_ns.values())[len(p95_ns) // 4]

@@ -11,7 +11,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. Latency is the time to first token, or of a whole answer; `None` if nothing was answered."""
+    """One time step. Latency is the time to first token, or of a whole answer; `None` without an answer."""
 
     at: datetime
     requests: int
@@ -22,7 +22,7 @@ class Step:
 
 
 def incident_timeline(store: StoreClient, scope: Scope) -> tuple[Step, ...]:
-    """Read the steps of a scope's charts that have requests. Raises StoreUnavailable."""
+    """Read the time steps of a scope's range that have requests. Raises StoreUnavailable."""
     parameters = {"team": None, **scope.parameters(), "step": scope.step_seconds, "origin": scope.step_origin}
     return tuple(
         Step(

@@ -1,4 +1,4 @@
-"""Requests counted by how long they took, in steps that are a fifth to a third apart, and percentiles read off them."""
+"""Latency histograms, with buckets a fifth to a third apart, and their percentiles."""
 
 import math
 from bisect import bisect_right
@@ -10,31 +10,32 @@ from typing import Final
 from contracts.rules.objectives import STEPS_TENTHS_MS
 
 TENTH_MS_NS: Final = 100_000
-# Bounds of the steps in tenths of a millisecond: step N lies above the Nth and up to the next, the last has no end.
+# Bounds of the buckets in tenths of a millisecond: bucket N is above the Nth and up to the next; the last has no end.
 BOUNDS_TENTHS_MS: Final = (0, *STEPS_TENTHS_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts by step; `counts` maps a step's lower bound, in tenths of a millisecond, to its requests."""
+    """Counts by bucket; `counts` maps a bucket's lower bound, in tenths of a millisecond, to its requests."""
 
     counts: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
-        """Count all that were measured."""
+        """Return the number of measured requests."""
         return sum(self.counts.values())
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        """Add another's counts."""
+        """Return the sum of two histograms."""
         lows = {*self.counts, *other.counts}
         return Histogram({low: self.counts.get(low, 0) + other.counts.get(low, 0) for low in lows})
 
     def quantile_ns(self, level: float) -> float | None:
-        """Return the time that a share `level` (above 0, up to 1) of the requests took at most; `None` if none counts.
+        """Return the latency in ns that a share `level` (above 0, up to 1) of requests does not exceed; `None` without
+        requests.
 
-        The step it lies in is exact; within the step it is placed as if its requests were spread evenly on a scale of
-        ratios, so it is off by less than a third. Of the last step, which has no end, it is the beginning.
+        The bucket is exact; the value in it is interpolated logarithmically, so the error is less than a third. In the
+        last bucket, which has no end, it is the lower bound.
         """
         total = self.total
         if not total:
@@ -54,11 +55,11 @@ class Histogram:
         return float(low * TENTH_MS_NS * (high / low) ** share)
 
     def above(self, limit_tenths_ms: int) -> int:
-        """Count those that took longer than a bound of the steps."""
+        """Return the number of requests above a bucket's bound."""
         return sum(count for low, count in self.counts.items() if low >= limit_tenths_ms)
 
 
 def step_end(low_tenths_ms: int) -> int | None:
-    """Return where a step ends, from where it begins, in tenths of a millisecond; `None` for the last."""
+    """Return a bucket's upper bound by its lower bound, in tenths of a millisecond; `None` for the last."""
     place = bisect_right(BOUNDS_TENTHS_MS, low_tenths_ms)
     return BOUNDS_TENTHS_MS[place] if place < len(BOUNDS_TENTHS_MS) else None

@@ -1,4 +1,4 @@
-"""Times to the first token, between tokens and from end to end: histograms over time, and by how long prompts were."""
+"""Histograms of time to first token, inter-token and end-to-end latency, over time and by prompt length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class LatencyOverTime:
-    """Histograms of each time, one per entry of `steps` (starts, UTC), and by prompt class over the whole range.
+    """Histograms of each latency, one per entry of `steps` (starts, UTC), and by prompt length over the whole range.
 
-    Counted are the requests that an objective would count: not what was refused, and of durations only what was
-    answered whole. The time between tokens is each request's own 95th percentile. `period` is what is covered.
+    Requests count as for objectives: refused ones do not, and only complete answers have a duration. A request's
+    inter-token latency is its own 95th percentile. `period` is the covered range.
     """
 
     period: Period
@@ -31,20 +31,20 @@ class LatencyOverTime:
     by_prompt: Mapping[PromptClass, Mapping[Timed, Histogram]]
 
     def whole(self, measure: Timed) -> Histogram:
-        """Return one time's histogram over the whole range."""
+        """Return one latency's histogram over the whole range."""
         return sum(self.over_time[measure], Histogram())
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing was measured."""
+        """Return whether no request was measured."""
         return not any(histogram.counts for each in self.over_time.values() for histogram in each)
 
 
 def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
-    """Count a scope's requests by how long they took. Hours are kept for 90 days, minutes for 7.
+    """Return the latency histograms of a scope. Hourly counts are stored for 90 days, counts per minute for 7.
 
-    A team's are counted from the requests themselves, which takes as long as it has many. Raises InvalidRequest if a
-    range begins before what is kept, StoreUnavailable.
+    A team's are counted from its requests, which takes time in proportion to their number. Raises InvalidRequest if the
+    range begins before the stored counts, StoreUnavailable.
     """
     _check_kept(scope)
     starts = scope.step_starts
@@ -72,7 +72,7 @@ def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
 
 
 def _rows(store: StoreClient, scope: Scope, parameters: dict[str, object], step: int) -> Sequence[Row]:
-    """Ask the table that has a scope's counts at the least cost; a team's are counted from the requests."""
+    """Read a scope's counts from the cheapest table; a team's are counted from its requests."""
     if scope.team is not None:
         return store.query(query("latency_steps_of_team"), {**parameters, "bounds": list(BOUNDS_TENTHS_MS)})
     if scope.tenant is None and scope.grain != "minute":
@@ -83,7 +83,7 @@ def _rows(store: StoreClient, scope: Scope, parameters: dict[str, object], step:
 
 
 def _check_kept(scope: Scope) -> None:
-    """Refuse a range whose first days the rollups have forgotten: they would look as if nobody had asked anything."""
+    """Raise InvalidRequest on a range whose first days are deleted from rollups; they would look empty."""
     oldest = (scope.asked_at - INDICATORS_KEPT).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if scope.team is None and scope.start < oldest:
         raise InvalidRequest(

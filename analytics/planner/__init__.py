@@ -1,1 +1,1 @@
-"""What-if simulation: replicas simulated with the router's policies, the scheduler's rules and fitted step models."""
+"""What-if simulation of replicas, with the router's policies, the scheduler's rules and fitted step models."""

@@ -1,7 +1,7 @@
-"""The answers that a simulated replica produces together, one token of each a step: known by their sums.
+"""The decoding sequences of a simulated replica, one token each per step, simulated by their sums.
 
-Nothing is touched per answer and step: an answer's length follows from the step after which it joined, and so does the
-step that ends it, and those in which it needs a further block.
+No work is done per sequence and step: a sequence's length follows from the step after which it joined, and so do its
+last step and the steps in which it needs another block.
 """
 
 import heapq
@@ -11,11 +11,11 @@ from typing import Final
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
 
-_LINEAR: Final = 1 << 20  # tokens: a decode's time is linear in what it reads
+_LINEAR: Final = 1 << 20  # tokens: a decode's time is linear in its context
 
 
 class DecodeRun:
-    """Decoding sequences by handle. `steps` counts the replica's steps, `reads` what the next one's decodes look at."""
+    """Decoding sequences by handle. `steps` counts the replica's steps, `reads` the next step's context tokens."""
 
     __slots__ = (
         "_block_tokens",
@@ -37,19 +37,21 @@ class DecodeRun:
         self.members: dict[int, SimulatedSequence] = {}
         self.steps = 0
         self.reads = 0
-        self.each_ns = 0.0  # a leap's first step, with the gap behind it
-        self.more_ns = 0.0  # by which each further step of it is longer
+        self.each_ns = 0.0  # a run's first step, with the gap after it
+        self.more_ns = 0.0  # increase per further step of the run
         self._finishes: list[tuple[int, int, SimulatedSequence]] = []
-        self._growth = [0] * setup.block_tokens  # members by the step, modulo a block, in which they need another
-        self._grown_step = -1  # whose growth is held already
+        self._growth = [
+            0
+        ] * setup.block_tokens  # members by the step, modulo the block size, in which they need another block
+        self._grown_step = -1  # members whose next block is held already
         self._block_tokens = setup.block_tokens
         self._gap_ns = setup.host_gap_ns
         self._model = setup.steps
-        self._empty_ns: dict[int, float] = {}  # a step of so many decodes that read nothing
+        self._empty_ns: dict[int, float] = {}  # duration of a step of that many decodes without context
         self._read_ns = (setup.steps.decode_ns(1, _LINEAR) - setup.steps.decode_ns(1, 0)) / _LINEAR
 
     def join(self, sequence: SimulatedSequence) -> None:
-        """Add a sequence that has just got a token, and wants more."""
+        """Add a sequence that has produced a token and continues."""
         sequence.length += 1
         sequence.joined = self.steps
         sequence.finish_step = self.steps + sequence.output - sequence.produced
@@ -60,7 +62,7 @@ class DecodeRun:
         heapq.heappush(self._finishes, (sequence.finish_step, sequence.handle, sequence))
 
     def leave(self, sequence: SimulatedSequence) -> None:
-        """Let go of a member, which keeps what it has produced."""
+        """Remove a member; its produced tokens remain."""
         ahead = self.steps - sequence.joined
         sequence.length += ahead
         sequence.produced += ahead
@@ -70,16 +72,16 @@ class DecodeRun:
         self.reads -= sequence.length
 
     def advance(self, steps: int) -> None:
-        """Count steps that are done."""
+        """Count completed steps."""
         self.steps += steps
         self.reads += steps * len(self.members)
 
     def finished(self) -> list[SimulatedSequence]:
-        """Let go of the members whose answers are complete, and return them."""
+        """Remove and return the members whose answers are complete."""
         finishes, done = self._finishes, []
         while finishes and finishes[0][0] <= self.steps:
             step, _, sequence = heapq.heappop(finishes)
-            if sequence.finish_step == step:  # else it was preempted meanwhile
+            if sequence.finish_step == step:  # else it was preempted in the meantime
                 self.leave(sequence)
                 done.append(sequence)
         return done
@@ -94,16 +96,16 @@ class DecodeRun:
     # blocks
 
     def needs_block(self, sequence: SimulatedSequence) -> bool:
-        """Return whether a sequence is a member that needs a further block in the next step."""
+        """Return whether a sequence is a member that needs another block in the next step."""
         return sequence.finish_step >= 0 and sequence.residue == self.steps % self._block_tokens
 
     @property
     def next_growth(self) -> int:
-        """Return the number of blocks that members need in the next step, whether or not they are held already."""
+        """Return the number of blocks that members need in the next step, including those already held."""
         return self._growth[self.steps % self._block_tokens]
 
     def growth_of(self, steps: int) -> int:
-        """Count the blocks that members need in the next the given number of steps, but for what is held already."""
+        """Return the number of blocks that members need in the next `steps` steps, without those already held."""
         growth, size = self._growth, self._block_tokens
         whole, rest = divmod(steps, size)
         at = self.steps % size
@@ -117,26 +119,24 @@ class DecodeRun:
         """Record that the next step's blocks are held."""
         self._grown_step = self.steps
 
-    # a leap
+    # a run of steps
 
     def most_steps(self, free: int) -> int:
-        """Return how many steps can be taken until someone finishes or the given number of free blocks run out; at
-        least 1.
-        """
+        """Return the number of steps until a member finishes or `free` blocks are used up; at least 1."""
         finishes = self._finishes
         while finishes[0][2].finish_step != finishes[0][0]:
             heapq.heappop(finishes)
         most = finishes[0][0] - self.steps
         if len(self.members) * (most // self._block_tokens + 1) <= free or self.growth_of(most) <= free:
             return most
-        low, high = 1, most  # the first one fits: who asks has made room for it
+        low, high = 1, most  # the first step fits: the caller has freed its blocks
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.growth_of(middle) <= free else (low, middle)
         return low
 
     def pace(self, luck: float = 1.0) -> None:
-        """Predict the next step, and by how much each that follows is longer. `luck` multiplies both."""
+        """Predict the next step's duration and the increase per further step (ns); `luck` multiplies both."""
         decodes = len(self.members)
         empty_ns = self._empty_ns.get(decodes)
         if empty_ns is None:
@@ -145,11 +145,11 @@ class DecodeRun:
         self.more_ns = self._read_ns * decodes * luck
 
     def elapsed(self, steps: int) -> float:
-        """Predict the given number of steps from where `pace` was asked: a sum of a growing read."""
+        """Return the predicted duration (ns) of that many steps since `pace` was called."""
         return steps * self.each_ns + self.more_ns * (steps * (steps - 1) // 2)
 
     def steps_in(self, passed_ns: float, most: int) -> int:
-        """Return how many steps, of at most that many, have begun when so much time has passed."""
+        """Return the number of steps, at most `most`, that have begun after `passed_ns`."""
         half = self.more_ns / 2
         linear = self.each_ns - half
         if half > 1e-9:

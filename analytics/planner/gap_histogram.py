@@ -1,4 +1,4 @@
-"""The distribution of gaps between tokens: counts in buckets whose bounds grow by 1 %; quantiles are within that."""
+"""Histogram of gaps between tokens, with buckets 1 % apart, so quantiles have an error of up to 1 %."""
 
 import math
 from typing import Final
@@ -7,7 +7,7 @@ _GROWTH: Final = math.log(1.01)
 
 
 class GapHistogram:
-    """Weighted durations in nanoseconds."""
+    """Counts of durations in nanoseconds."""
 
     __slots__ = ("_buckets", "count")
 
@@ -22,7 +22,7 @@ class GapHistogram:
         self.count += count
 
     def quantile_ns(self, share: float) -> float | None:
-        """Return the nearest rank's quantile, within 1 %; `None` if nothing was counted."""
+        """Return the nearest-rank quantile in ns, within 1 %; `None` if empty."""
         if not self.count:
             return None
         rank, seen = max(math.ceil(share * self.count), 1), 0

@@ -1,7 +1,8 @@
-"""What a step model would be on another GPU, with other weights or another cache: by the ratios of stated figures.
+"""Estimates a step model for another GPU, weight format or cache, by the ratios of data sheet figures.
 
-Computing (tokens above the ridge, attention's pairs, logits) goes with the GPU's arithmetic; reading (weights below the
-ridge, keys and values) with its memory's bandwidth and the bytes read; the fixed part and launches are the host's.
+Compute-bound time (tokens above the roofline's ridge, attention, logits) scales with the GPU's FLOP/s; memory-bound
+time (weights below the ridge, keys and values) with memory bandwidth and bytes; fixed time and kernel launches with
+neither, as the host determines them.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from contracts.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU by its vendor's data sheet: memory, bandwidth, dense arithmetic (no sparsity) by the weights' format."""
+    """A GPU by its vendor's data sheet: memory, bandwidth, dense FLOP/s (no sparsity) by weight format."""
 
     name: str
     memory_gb: float
@@ -28,15 +29,13 @@ class Gpu:
     int8_teraops: float | None = None
 
     def teraflops(self, quantization: str) -> float:
-        """Return the arithmetic for a format of weights. Weights of 4 bits are computed with in 16, and so are those of
-        a format that the GPU has no arithmetic for.
-        """
+        """Return dense TFLOP/s for a weight format; that of 16 bits for 4-bit weights and unsupported formats."""
         found = {"fp8": self.fp8_teraflops, "int8": self.int8_teraops}.get(quantization)
         return found or self.bf16_teraflops
 
 
-# SXM, OAM and PCIe boards as docs/planning.md names them, with the sources the figures were compared with. Vendors
-# print most figures with sparsity: these are half of those.
+# SXM, OAM and PCIe boards as docs/planning.md names them, with the sources of the figures. Vendors print most figures
+# with sparsity; these are half of them.
 GPUS: Final[Mapping[str, Gpu]] = {
     one.name: one
     for one in (
@@ -51,14 +50,14 @@ GPUS: Final[Mapping[str, Gpu]] = {
 }
 
 WEIGHT_BYTES: Final[Mapping[str, float]] = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-_MEMORY_SHARE: Final = 0.9  # of a GPU's memory that an engine takes, as vLLM does unless told otherwise
+_MEMORY_SHARE: Final = 0.9  # share of a GPU's memory that an engine takes: vLLM's default
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a replica runs: how many weights (in billions, all ranks), their format, and one token's keys and values.
+    """A replica's model: parameters (billions, all ranks), weight format, and bytes of keys and values per token.
 
-    `kv_token_bytes` are of all layers and ranks: 2 x layers x KV heads x head size x bytes.
+    `kv_token_bytes` covers all layers and ranks: 2 x layers x KV heads x head size x bytes per value.
     """
 
     parameters_billions: float
@@ -76,12 +75,12 @@ class Served:
 
     @property
     def weight_bytes(self) -> float:
-        """Return the bytes of all weights."""
+        """Return the size of all weights in bytes."""
         return self.parameters_billions * 1e9 * WEIGHT_BYTES[self.quantization]
 
 
 def gpu_named(name: str) -> Gpu:
-    """Return a GPU by its name. Raises InvalidRequest on one that is not in the table."""
+    """Return a GPU by its name. Raises InvalidRequest if it is unknown."""
     found = GPUS.get(name.lower())
     if found is None:
         raise InvalidRequest(f"no GPU is called {name!r}; there are: {', '.join(GPUS)}", param="gpu")
@@ -89,10 +88,10 @@ def gpu_named(name: str) -> Gpu:
 
 
 def moved_steps(steps: StepModel, compute: float, bandwidth: float, weights: float = 1.0) -> StepModel:
-    """Return a step model where arithmetic is `compute` times as fast, memory `bandwidth` times, weights the given
-    number of bytes.
+    """Return a step model with FLOP/s multiplied by `compute`, memory bandwidth by `bandwidth`, weight bytes by
+    `weights`.
 
-    All three are ratios of new to old. The figure is an estimate: measured steps on the new GPU replace it.
+    All three are ratios of new to old. The result is an estimate; prefer steps measured on the new GPU.
     """
     for name, ratio in (("compute", compute), ("bandwidth", bandwidth), ("weights", weights)):
         if not 0 < ratio < 1e3:
@@ -121,8 +120,8 @@ def moved(
 ) -> ReplicaSetup:
     """Return a replica on another GPU, or with its weights in another format.
 
-    The cache's blocks change where `served` says what fills the memory; else they stay, and the plan knows no more
-    about them. A price of the old GPU does not hold for a new one: it is `usd_per_gpu_hour` or unknown.
+    The number of cache blocks is recomputed if `served` is given, else unchanged. The new GPU's price is
+    `usd_per_gpu_hour`, or unknown.
     """
     before = served.quantization if served is not None else "bf16"
     after = quantization or before
@@ -146,7 +145,7 @@ def moved(
 
 
 def blocks_that_fit(gpu: Gpu, served: Served, ranks: int, block_tokens: int) -> int:
-    """Count the blocks that the memory holds beside the weights. Raises InvalidRequest if these do not fit."""
+    """Return the number of cache blocks that fit beside the weights. Raises InvalidRequest if there is no space."""
     room = gpu.memory_gb * 1e9 * _MEMORY_SHARE * ranks - served.weight_bytes
     blocks = int(room / (served.kv_token_bytes * block_tokens))
     if blocks < 1:

@@ -1,4 +1,4 @@
-"""Plays a plan that came as a message: finds its workload and its replica, and says how far it is."""
+"""Simulates a plan that came as a message: finds its workload and replica, and reports its progress."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,9 @@ MAX_HOURS: Final = 720
 
 
 def run_job(job: PlanJob, store: StoreClient, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Find the workload and the replica, and play them; `tell` is told each stage as it begins.
+    """Find the workload and the replica, and simulate them; `tell` is called with each stage's text as it begins.
 
-    Raises InvalidRequest on what cannot be planned, StoreUnavailable where recorded traffic is asked for in vain.
+    Raises InvalidRequest on an impossible plan, StoreUnavailable if recorded traffic cannot be read.
     """
     if not 0 < job.hours <= MAX_HOURS:
         raise InvalidRequest(f"hours is {job.hours:g}; use more than 0, at most {MAX_HOURS}", param="hours")

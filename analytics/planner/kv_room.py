@@ -1,7 +1,7 @@
-"""The KV cache of a simulated replica: how many blocks are held, and which prefixes are there to be hit.
+"""The KV cache of a simulated replica: the number of blocks in use, and the cached prefixes.
 
-Prefixes are cached in units of some blocks, as a workload names them. What nobody holds is evicted least recently used
-first, a prefix from its end, as the engines do.
+Prefixes are cached in units of several blocks, as a workload names them. Unused blocks are evicted least recently used
+first, a prefix from its end, as in the engines.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class KvRoom:
-    """Blocks by count, prefixes by key. `held` + what is idle never exceeds `total`."""
+    """A count of blocks, and prefixes by key. Held and cached blocks together never exceed `total`."""
 
     __slots__ = ("_idle", "_references", "block_tokens", "held", "news", "peak", "total", "unit_blocks", "unit_tokens")
 
@@ -22,24 +22,24 @@ class KvRoom:
         self.peak = 0
         self._references: dict[int, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
-        self.news: list[tuple[bool, list[int]]] = []  # (stored, keys) since they were last taken
+        self.news: list[tuple[bool, list[int]]] = []  # (stored, keys) since the last `take_news`
 
     @property
     def free(self) -> int:
-        """Return the number of blocks that could be held now, evicting what nobody holds."""
+        """Return the number of blocks that can be allocated, including cached blocks that would be evicted."""
         return self.total - self.held
 
     @property
     def cached_blocks(self) -> int:
-        """Return the number of blocks that are cached only."""
+        """Return the number of blocks that are cached but not in use."""
         return len(self._idle) * self.unit_blocks
 
     def blocks_for(self, tokens: int) -> int:
-        """Return how many blocks this many tokens fill."""
+        """Return the number of blocks that this many tokens need."""
         return -(-tokens // self.block_tokens)
 
     def hits(self, keys: Sequence[int], tokens: int) -> int:
-        """Return the number of units a prompt finds; at least its last token is left to compute."""
+        """Return the number of cached units of a prompt; at least its last token remains to compute."""
         found = 0
         for key in keys[: (tokens - 1) // self.unit_tokens]:
             if key not in self._references and key not in self._idle:
@@ -48,9 +48,9 @@ class KvRoom:
         return found
 
     def open(self, keys: Sequence[int], tokens: int, spare: int) -> int | None:
-        """Hold the blocks of a prompt; return the units hit, or `None`, with nothing changed, where blocks lack.
+        """Allocate the blocks of a prompt; return the units hit, or `None`, without a change, if blocks are missing.
 
-        The same sum as of an engine's block manager: what is missing, and what is to be left or was idle, must be free.
+        As in an engine's block manager, the missing blocks, `spare` ones and the unused hit ones must be free.
         """
         if not keys:
             missing = -(-tokens // self.block_tokens)
@@ -73,7 +73,7 @@ class KvRoom:
         return units
 
     def take(self, blocks: int) -> None:
-        """Hold the given number of blocks more; they must be free."""
+        """Allocate that many blocks, which must be free."""
         self.held += blocks
         if self.held > self.peak:
             self.peak = self.held
@@ -85,7 +85,7 @@ class KvRoom:
             self.news.append((False, removed))
 
     def publish(self, keys: Sequence[int]) -> list[int]:
-        """Offer computed units to the cache; return those that are shared from now on, the others stay private."""
+        """Add computed units to the cache; return those that are shared from now on, the others remain private."""
         new = [key for key in keys if key not in self._references and key not in self._idle]
         for key in new:
             self._references[key] = 1
@@ -94,7 +94,7 @@ class KvRoom:
         return new
 
     def give_back(self, private_blocks: int, shared: Sequence[int]) -> None:
-        """Hold blocks no more; what is shared and held by nobody else is kept for later."""
+        """Release blocks; shared units that no other sequence uses remain cached."""
         self.held -= private_blocks
         references = self._references
         for key in reversed(shared):
@@ -107,12 +107,12 @@ class KvRoom:
                 self.held -= self.unit_blocks
 
     def take_news(self) -> list[tuple[bool, list[int]]]:
-        """Return the changes of what is cached since the last call."""
+        """Return the changes of cached units since the last call, as (stored, keys)."""
         news, self.news = self.news, []
         return news
 
     def clear(self) -> None:
-        """Forget everything, as a replica that dies does."""
+        """Empty the cache, as when a replica is lost."""
         self.held = 0
         self._references.clear()
         self._idle.clear()

@@ -14,7 +14,7 @@ _PICO = Decimal("0.000000000001")
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Milliseconds. Of times to first token exact (nearest rank), of gaps within 1 %."""
+    """Percentiles in milliseconds: exact for time to first token (nearest rank), within 1 % for inter-token latency."""
 
     p50: float
     p90: float
@@ -24,7 +24,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaUse:
-    """One replica's run: how much of it a step was busy, how full the cache was at most, and what was done twice."""
+    """One replica's run: busy share of time, highest cache use, and tokens computed again."""
 
     busy_share: float
     peak_kv_share: float
@@ -36,9 +36,9 @@ class ReplicaUse:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's result. `cost_usd` covers all replicas from the first arrival to the last token; `None`: no price known.
+    """A run's result. `cost_usd` covers all replicas from the first arrival to the last token; `None`: unknown price.
 
-    `ttft_ms` and `gap_ms` are `None` if nothing was measured. `refused` requests fit into no replica's cache.
+    `ttft_ms` and `gap_ms` are `None` without tokens. `refused` requests fit into no replica's cache.
     """
 
     requests: int
@@ -70,7 +70,7 @@ class Outcome:
         replicas: Sequence[ReplicaUse],
         setups: Sequence[ReplicaSetup],
     ) -> "Outcome":
-        """Summarise a run."""
+        """Return the summary of a run."""
         cost = _cost(setups, span_ns)
         each = None
         if cost is not None and output_tokens:
@@ -96,7 +96,7 @@ class Outcome:
         return sum(one.busy_share for one in self.replicas) / len(self.replicas)
 
     def as_json(self) -> dict[str, object]:
-        """Return what `tollkeeper plan --json` prints of it; money as text, exact."""
+        """Return the JSON values that `tollkeeper plan --json` prints; money is exact decimal text."""
         found = asdict(self)
         found["busy_share"] = round(self.busy_share, 4)
         for name in ("cost_usd", "usd_per_million_output_tokens"):
@@ -123,7 +123,7 @@ def _of_gaps(gaps: GapHistogram) -> Percentiles | None:
 
 
 def _cost(setups: Sequence[ReplicaSetup], span_ns: float) -> Decimal | None:
-    """Price the replicas' time; `None` as soon as one has no price, for a part would look like the whole."""
+    """Return the price of the replicas' time; `None` if any replica has no price."""
     total = Decimal(0)
     for setup in setups:
         if setup.usd_per_gpu_hour is None:

@@ -1,6 +1,6 @@
-"""A plan as it is asked for: which workload, which replica, and what if. Data alone, so that it can be sent as bytes.
+"""A plan's input: workload, replica, and changes to examine. Plain data that can be sent as bytes.
 
-Nothing that plays plans is imported here: who only asks for one need not load it.
+The simulation is not imported here, so that callers that only send a plan need not load it.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from contracts.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The question. Everything after `kv_blocks` is what would be otherwise; `None` or empty: as it is.
+    """The plan. Fields after `kv_blocks` are changes; `None` or empty: unchanged.
 
-    `kv_blocks` and `usd_per_gpu_hour` are of the replica as it is, where its steps do not say. `traffic` multiplies the
-    requests a second. The p95 bounds are milliseconds: where there is one, the fewest replicas that keep it are sought.
+    `kv_blocks` and `usd_per_gpu_hour` are the current replica's, if measured steps lack them. `traffic` multiplies the
+    requests per second. p95 limits are in milliseconds; with one, the fewest replicas that meet it are searched.
     """
 
     replicas: int = 1
@@ -50,9 +50,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanJob:
-    """The message. Without `made`, the recorded requests of the last `hours` are replayed; `model` empty: of all.
+    """A plan as a message. Without `made`, the recorded requests of the last `hours` are replayed; `model` empty: all.
 
-    `setup` is a replica as JSON text; empty: one is fitted to the steps that engines measured in those hours.
+    `setup` is a replica as JSON text; empty: one is fitted to the engine steps of those hours.
     """
 
     what_if: WhatIf
@@ -62,12 +62,12 @@ class PlanJob:
     setup: str = ""
 
     def as_bytes(self) -> bytes:
-        """Write it as JSON."""
+        """Return the message as JSON."""
         return msgspec.json.encode(self)
 
     @classmethod
     def of_bytes(cls, data: bytes) -> "PlanJob":
-        """Read what `as_bytes` wrote. Raises InvalidRequest on anything else."""
+        """Parse the result of `as_bytes`. Raises InvalidRequest on anything else."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:

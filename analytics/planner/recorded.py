@@ -1,4 +1,4 @@
-"""Read a simulation's input from the store: requests of a range as a workload, measured steps as a replica setup."""
+"""Reads a simulation's input from the store: a range's requests as a workload, engine steps as a replica setup."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -18,16 +18,16 @@ from contracts.errors import InvalidRequest
 
 MAX_REQUESTS: Final = 2_000_000
 _MAX_STEPS: Final = 50_000
-_UNIT_TOKENS: Final = 128  # of a prefix, where prompts themselves are not kept
+_UNIT_TOKENS: Final = 128  # of a prefix, as prompts themselves are not stored
 
 
 def recorded_workload(
     store: StoreClient, period: Period, *, model: str | None = None, tenant: str | None = None
 ) -> Workload:
-    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest if there are none.
+    """Read a period's requests as a workload. Raises StoreUnavailable, and InvalidRequest if there are none.
 
-    Prompts are not kept, so shared beginnings are inferred: the turns of a conversation continue each other, and what
-    else was found in a cache is a beginning that the tenant's prompts have in common.
+    Prompts are not stored, so shared prefixes are inferred: turns of a conversation continue each other, and other
+    cached tokens are a prefix common to the tenant's prompts.
     """
     parameters = {**_bounds(period), "model": model, "tenant": tenant, "row_limit": MAX_REQUESTS + 1}
     rows = store.query(query("planned_requests"), parameters)
@@ -57,10 +57,10 @@ def recorded_workload(
 def measured_setup(
     store: StoreClient, period: Period, *, model: str | None = None, kv_blocks: int | None = None
 ) -> ReplicaSetup:
-    """Fit a replica to the steps that engines measured. Raises StoreUnavailable, and InvalidRequest on too few.
+    """Fit a replica to recorded engine steps. Raises StoreUnavailable, and InvalidRequest on too few.
 
-    What engines do not tell (seats, tokens of a step) is what their steps were seen to hold at most. `kv_blocks` goes
-    before what they tell. Without a model, all steps must be of one: a fit to two is of neither.
+    Limits that engines do not report (sequences and tokens per step) are the maximum of their steps. `kv_blocks`
+    overrides the reported number. Without `model`, all steps must be of the same model.
     """
     rows = store.query(query("measured_steps"), {**_bounds(period), "model": model, "row_limit": _MAX_STEPS})
     if len(rows) < MIN_SAMPLES:
@@ -99,13 +99,13 @@ def measured_setup(
 
 
 def step_sample(row: Row, place: int) -> StepSample:
-    """Return a row of `measured_steps.sql` as a fit takes it; `place` is its place among others, by time."""
+    """Convert a row of `measured_steps.sql` to a fit's sample; `place` is its index by time."""
     parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
     return StepSample(number_of(row["busy_ns"]), compose(parts, is_dry=row["gap_cause"] == "idle"), place)
 
 
 def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:
-    """Return a recorded step's rows. Records do not say which chunk ends a prompt, so each counts one row of logits."""
+    """Return a recorded step's rows. Each has one row of logits, as records do not show which chunk ends a prompt."""
     known = phases or [
         DECODE if tokens == 1 and before else PREFILL for tokens, before in zip(scheduled, context, strict=True)
     ]

@@ -1,8 +1,8 @@
 """A simulated replica: continuous batching by the scheduler's rules and a fitted step model.
 
 If a step needs a decision (a prompt to compute, a request to admit, missing blocks), the rules of `algorithms.batching`
-decide. Between decisions every running answer only grows by one token: such a run of steps is simulated in one jump,
-with the sum of the model's step times. Tests compare jumps with the torch engine's scheduler, step by step.
+decide. Between decisions every running answer grows by one token per step: such a run of steps (a "leap") is simulated
+at once, with the sum of the model's step times. Tests compare leaps with the torch engine's scheduler, step by step.
 """
 
 import math
@@ -18,24 +18,24 @@ from analytics.planner.setup import ReplicaSetup
 from analytics.planner.step_luck import StepLuck
 
 NEVER: Final = math.inf
-_PIECES: Final = 8  # of a long leap, whose steps grow longer: each is one entry in the distribution of gaps
+_PIECES: Final = 8  # steps of a long leap that count as one entry of the gap histogram, as their durations grow slowly
 
 
 class Listener(Protocol):
-    """Is told what a replica does. Times are nanoseconds of the simulation."""
+    """Callbacks for a replica's events. Times are simulated nanoseconds."""
 
     def first_token(self, replica: "SimulatedReplica", sequence: SimulatedSequence, at_ns: float) -> None:
-        """A prompt is computed; told once of a request, and again where another replica goes on with it."""
+        """A prompt is computed: once per request, and again if another replica continues it."""
 
     def ended(self, replica: "SimulatedReplica", sequence: SimulatedSequence, at_ns: float) -> None:
-        """The last token came."""
+        """The last token was produced."""
 
     def gaps(self, gap_ns: float, count: int) -> None:
-        """The given number of tokens came so long after those before them."""
+        """`count` tokens were each produced `gap_ns` after the one before."""
 
 
 class SimulatedReplica:
-    """One replica, driven by `arrive` and `fire`. `next_ns` is when `fire` is due, `version` changes with it."""
+    """One replica, driven by `arrive` and `fire`, which is due at `next_ns`; `version` changes with `next_ns`."""
 
     def __init__(
         self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int, luck: StepLuck | None = None
@@ -51,23 +51,23 @@ class SimulatedReplica:
         self.computed_tokens = 0
         self.is_away = False
         self._listener = listener
-        self._luck = luck  # None: every step takes what the model says
+        self._luck = luck  # None: every step takes the model's time
         self._line: WaitingLine[SimulatedSequence] = WaitingLine()
         self._prompts: list[SimulatedSequence] = []  # in progress
-        self._rows: list[tuple[SimulatedSequence, int]] = []  # prompts' parts of the step in flight
+        self._rows: list[tuple[SimulatedSequence, int]] = []  # prompt chunks of the step in flight
         self._decodes = DecodeRun(setup)
-        self._leap = 0  # steps of the leap in flight; 0: a single step, or nothing
+        self._leap = 0  # steps of the leap in flight; 0: a single step, or none
         self._began_ns = 0.0
-        self._is_dry = True  # the device has stood still
-        self._is_woken = False  # nothing is in flight, and somebody came
+        self._is_dry = True  # the device was idle
+        self._is_woken = False  # no step is in flight, and a request arrived
         self._arrivals = 0
         self._priority: int | None = None
-        self._is_ranked = False  # several priorities were seen
+        self._is_ranked = False  # requests have different priorities
 
     # what happens
 
     def arrive(self, sequence: SimulatedSequence, now: float) -> None:
-        """Let a request wait, and begin at once where nothing runs."""
+        """Queue a request, and begin a step at once if none runs."""
         self._arrivals += 1
         priority = sequence.order[0]
         if self._priority is None:
@@ -79,16 +79,16 @@ class SimulatedReplica:
         waited = len(self._line)
         self._line.add(sequence)
         if self.next_ns == NEVER:
-            self._is_dry = self._is_woken = True  # it begins when all have come that come at this moment
+            self._is_dry = self._is_woken = True  # it begins after all arrivals of this time
             self._due(now)
-        elif self._leap > 1 and (self._is_ranked or not waited):  # else the head, which cannot run, is still first
+        elif self._leap > 1 and (self._is_ranked or not waited):  # else the head, which cannot run, remains first
             steps = self._decodes.steps_in(now - self._began_ns, self._leap)
             if steps != self._leap:
                 self._leap = steps
                 self._due(self._began_ns + self._decodes.elapsed(steps))
 
     def fire(self, now: float) -> None:
-        """End the step or leap that ends now, and begin the next."""
+        """Complete the step or leap that ends now, and begin the next."""
         if self._is_woken:
             self._is_woken = False
         elif self._leap:
@@ -98,7 +98,7 @@ class SimulatedReplica:
         self._begin(now)
 
     def kill(self, now: float) -> list[SimulatedSequence]:
-        """Lose everything at once; return the requests that were here, as far as they had come."""
+        """Lose all state; return the requests that were here, with their tokens so far."""
         decodes = self._decodes
         if self._leap:
             while self._leap and self._began_ns + decodes.elapsed(self._leap) > now:
@@ -125,12 +125,12 @@ class SimulatedReplica:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps that were computed."""
+        """Return the number of computed steps."""
         return self._decodes.steps
 
     @property
     def running(self) -> int:
-        """Return the number of sequences that have a seat."""
+        """Return the number of running sequences."""
         return len(self._decodes.members) + len(self._prompts)
 
     @property
@@ -141,7 +141,7 @@ class SimulatedReplica:
     # a step's beginning
 
     def _begin(self, now: float) -> None:
-        """Start what comes next, at the boundary of a step."""
+        """Start the next step or leap."""
         decodes, kv = self._decodes, self.kv
         self._leap = 0
         self._began_ns = now
@@ -157,7 +157,7 @@ class SimulatedReplica:
             self._due(NEVER)
 
     def _fill(self) -> None:
-        """Choose the prompts' parts of the next step, as the scheduler does: after room for every decode is made."""
+        """Choose the next step's prompt chunks, after allocating blocks for every decode, as the scheduler does."""
         decodes = self._decodes
         if decodes.members:
             growth = decodes.next_growth
@@ -173,7 +173,7 @@ class SimulatedReplica:
         share_step(budget, under_way, lambda sequence, count: rows.append((sequence, count)), self._admit)
 
     def _make_room(self) -> None:
-        """Hold a block for each decode that needs one, in order; where none is free, the least urgent goes."""
+        """Allocate a block for each decode that needs one, in order; without a free block, preempt the least urgent."""
         for sequence in sorted(self._decodes.members.values(), key=_order):
             while self._decodes.needs_block(sequence):
                 if self.kv.free:
@@ -184,13 +184,13 @@ class SimulatedReplica:
                 self._preempt(victim, is_grown=False)  # it is no earlier than this one
 
     def _admit(self) -> SimulatedSequence | None:
-        """Admit the head of the queue, if there is a seat and there are blocks for it."""
+        """Admit the head of the queue, if fewer than the maximum number of sequences run and blocks are free."""
         sequence = self._line.head()
         if sequence is None:
             return None
         units = self._open(sequence)
         while units is None:
-            # With one priority nobody may displace anybody, so nobody has to be looked for.
+            # With equal priorities no request may preempt another, so no victim is searched.
             victim = least_urgent(self._seated()) if self._is_ranked else None
             if victim is None or not may_displace(sequence, victim):
                 return None
@@ -217,7 +217,7 @@ class SimulatedReplica:
         return [*self._decodes.members.values(), *self._prompts]
 
     def _preempt(self, victim: SimulatedSequence, *, is_grown: bool) -> None:
-        """Accept a sequence's seat and blocks. `is_grown`: it already has the block that this step needs."""
+        """Preempt a sequence: release its blocks. `is_grown`: it already has the block that this step needs."""
         if victim.finish_step >= 0:
             self._decodes.leave(victim)
             self._release(victim, victim.length if is_grown else victim.length - 1)
@@ -232,7 +232,7 @@ class SimulatedReplica:
         self._line.add(victim)
 
     def _step_ns(self) -> float:
-        """Predict the step of all decodes and the chosen rows, with the gap to the next."""
+        """Return the predicted duration (ns) of a step of all decodes and the chosen rows, with the gap to the next."""
         decodes = len(self._decodes.members)
         tokens = logits = requests = decodes
         reads, chunks = self._decodes.reads, []
@@ -256,11 +256,11 @@ class SimulatedReplica:
     # a step's end
 
     def _end_leap(self) -> None:
-        """Count what a run of steps has produced: a token of every member each."""
+        """Count the tokens of a leap: one per member and step."""
         run, steps, gap = self._decodes, self._leap, self.setup.host_gap_ns
         took, count = run.elapsed(steps), len(run.members)
         self.busy_ns += took - steps * gap
-        # The first and the last step differ by what the answers have grown.
+        # The last step is longer than the first by the growth of the answers.
         if run.more_ns * steps < 0.01 * run.each_ns:
             self._listener.gaps(run.each_ns + run.more_ns * (steps - 1) / 2, count * steps)
         else:
@@ -277,7 +277,7 @@ class SimulatedReplica:
         self._finish(self._began_ns + took - gap)
 
     def _end_step(self, now: float) -> None:
-        """Count what a step with prompts in it has computed."""
+        """Count the tokens that a step with prompt chunks computed."""
         at, count = now - self.setup.host_gap_ns, len(self._decodes.members)
         self._decodes.advance(1)
         if count:
@@ -300,7 +300,7 @@ class SimulatedReplica:
             sequence.published = full
 
     def _produce(self, sequence: SimulatedSequence, at: float) -> None:
-        """Accept the token that ends a prompt: the first, or the one after a preemption."""
+        """Record the token that ends a prompt: the first, or the one after a preemption."""
         self._prompts.remove(sequence)
         sequence.produced += 1
         if sequence.last_ns:
@@ -316,7 +316,7 @@ class SimulatedReplica:
             self._listener.ended(self, sequence, at)
 
     def _finish(self, at: float) -> None:
-        """Let go of the answers that are complete. The last token is nobody's context, and has no block."""
+        """Remove complete answers. The last token is not in any context, and needs no block."""
         for sequence in self._decodes.finished():
             self._release(sequence, sequence.length - 1)
             self._listener.ended(self, sequence, at)

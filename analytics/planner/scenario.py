@@ -1,4 +1,4 @@
-"""One plan: a workload, replicas, and what if. Which changes there are, and what each does to a plan."""
+"""A plan of a workload and replicas, and the possible changes to it."""
 
 import math
 import random
@@ -18,9 +18,9 @@ _HOUR_NS: Final = 3_600_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Replicas on machines that may be taken back: which share of them, at what discount, how often, for how long.
+    """Spot machines: share of replicas, discount, interruptions per hour, and seconds per interruption.
 
-    Interruptions come independently of each other, the given number of an hour and machine.
+    Interruptions are independent of each other (Poisson), per hour and machine.
     """
 
     share: float
@@ -39,7 +39,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A workload served by `replicas` of one kind. The same plan and seed give the same outcome."""
+    """A workload on `replicas` replicas of one kind. The same plan and seed give the same outcome."""
 
     workload: Workload
     setup: ReplicaSetup
@@ -49,11 +49,11 @@ class Plan:
     seed: int = 0
 
     def play(self) -> Outcome:
-        """Simulate it. Raises InvalidRequest on what cannot be."""
+        """Simulate the plan. Raises InvalidRequest on impossible values."""
         return Simulation(self.setups(), policy=self.policy, seed=self.seed, outages=self.outages()).run(self.workload)
 
     def setups(self) -> list[ReplicaSetup]:
-        """Return every replica's setup; the last ones are the spot machines."""
+        """Return every replica's setup, spot machines last."""
         regular = [self.setup] * self.replicas
         if self.spot is None or self.setup.usd_per_gpu_hour is None:
             return regular
@@ -61,7 +61,7 @@ class Plan:
         return [*regular[: self.replicas - self._spots], *[cheap] * self._spots]
 
     def outages(self) -> list[Outage]:
-        """Draw when spot machines are away."""
+        """Draw the random interruptions of spot machines."""
         if self.spot is None or not self.spot.interruptions_per_hour:
             return []
         source = random.Random(f"{self.seed}/spot")
@@ -82,7 +82,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What has to be kept, in milliseconds at the 95th percentile; `None`: not asked for. All must be served."""
+    """p95 limits in milliseconds; `None`: no limit. All requests must be served."""
 
     ttft_p95_ms: float | None = None
     gap_p95_ms: float | None = None
@@ -96,7 +96,7 @@ class Objective:
                 raise InvalidRequest(f"{name} is {value:g}; it must be above 0", param=name)
 
     def is_kept(self, outcome: Outcome) -> bool:
-        """Return whether an outcome keeps it."""
+        """Return whether an outcome meets the objective."""
         if outcome.served < outcome.requests or outcome.ttft_ms is None:
             return False
         if self.ttft_p95_ms is not None and outcome.ttft_ms.p95 > self.ttft_p95_ms:
@@ -107,7 +107,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The fewest replicas found that keep an objective, `None` if none up to `most` do; and all that was tried."""
+    """The fewest replicas that meet an objective, `None` if not even `most` do; and all simulated numbers."""
 
     replicas: int | None
     tried: Sequence[tuple[int, Outcome]]
@@ -115,17 +115,17 @@ class Sizing:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Return what the found number comes to."""
+        """Return the outcome with the number found."""
         return next((outcome for count, outcome in self.tried if count == self.replicas), None)
 
 
 def replicas_needed(
     plan: Plan, objective: Objective, most: int = 256, on_try: Callable[[int], None] | None = None
 ) -> Sizing:
-    """Find how many replicas keep an objective: doubled until it is kept, then halved in between.
+    """Find the fewest replicas that meet an objective: double until it is met, then bisect.
 
-    More replicas are taken to be no worse, which holds but for what shared prefixes lose by being spread. `on_try` is
-    told each number before it is played.
+    Assumes that more replicas are not worse, which is true except for shared prefixes that are spread over more caches.
+    `on_try` is called with each number before its simulation.
     """
     tried: dict[int, Outcome] = {}
 

@@ -1,13 +1,13 @@
-"""One request at a simulated replica, as the rules of batching look at it."""
+"""A request at a simulated replica, in the form that the batching rules use."""
 
 from algorithms.batching import Order
 
 
 class SimulatedSequence:
-    """`length` tokens so far, of which `remaining` are still to compute; decoding ones leave both as they joined.
+    """A request: `length` tokens so far, of which `remaining` are to compute; both are constant while it decodes.
 
-    `course` is the request's place in the workload. Of a decoding sequence, `joined` is the step after which it began,
-    and `finish_step` the one that gives its last token; -1 while it does not decode.
+    `course` is the request's index in the workload. While it decodes, `joined` is the step after which decoding began
+    and `finish_step` the step of its last token; else -1.
     """
 
     __slots__ = (
@@ -36,7 +36,7 @@ class SimulatedSequence:
         self.length = length
         self.remaining = length
         self.output = output
-        self.produced = 0  # of the output, here and elsewhere
+        self.produced = 0  # output tokens, here and at earlier replicas
         self.keys = keys
         self.cached = 0
         self.shared: list[int] = []
@@ -44,11 +44,11 @@ class SimulatedSequence:
         self.joined = 0
         self.residue = 0
         self.finish_step = -1
-        self.is_seen = False  # its first token at this replica was told
-        self.last_ns = 0.0  # when its latest token came, for the gap over a preemption
+        self.is_seen = False  # its first token at this replica was reported
+        self.last_ns = 0.0  # time of its latest token, for the gap over a preemption
 
     def lose_replica(self, now: float) -> int:
-        """Be as new for another replica, with what was produced so far to go on from; return the tokens lost."""
+        """Reset for another replica, which continues after the produced tokens; return the number of tokens lost."""
         computed = self.length - 1 if self.produced and self.remaining == 0 else self.length - self.remaining
         self.remaining = self.length
         self.shared = []

@@ -1,4 +1,4 @@
-"""A planned replica: how fast it steps, how much goes into a step, what its cache holds, and what it costs."""
+"""A planned replica: its step times, limits of a step, cache size, and price."""
 
 import math
 from dataclasses import dataclass
@@ -12,11 +12,10 @@ from contracts.errors import InvalidRequest
 class ReplicaSetup:
     """One replica. Times are nanoseconds.
 
-    `steps` says how long a step is busy, `host_gap_ns` what passes between two while work is there, `wire_ns` what a
-    request and its first token spend on the way together. `prompt_ratios` are how many times as long as `steps` says
-    single steps with a prompt in them take, `decode_ratios` those without, each as likely as the others; empty if all
-    take just as long. `ranks` are the GPUs of one replica, `usd_per_gpu_hour` what one costs; `None` if nobody has
-    said.
+    `steps` predicts a step's busy time, `host_gap_ns` is the gap between two steps, `wire_ns` the network time of a
+    request and its first token together. `prompt_ratios` and `decode_ratios` are equally likely ratios of actual to
+    predicted time, of steps with and without a prompt; empty: always 1. `ranks` is the number of GPUs per replica,
+    `usd_per_gpu_hour` the price of each; `None`: unknown.
     """
 
     steps: StepModel
@@ -52,5 +51,5 @@ class ReplicaSetup:
             raise InvalidRequest(f"a GPU-hour cannot cost {self.usd_per_gpu_hour} USD", param="usd_per_gpu_hour")
 
     def holds(self, tokens: int) -> bool:
-        """Return whether a request that comes to the given number of tokens fits into the cache when it is alone."""
+        """Return whether a request of that many tokens fits into the empty cache."""
         return -(-tokens // self.block_tokens) <= self.kv_blocks

@@ -1,4 +1,4 @@
-"""A replica's setup as a JSON file, for plans of engines that this installation has not measured."""
+"""Reads a replica's setup from a JSON file, for plans of engines that this installation has not measured."""
 
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -10,7 +10,7 @@ from analytics.planner.setup import ReplicaSetup
 from contracts.errors import ConfigurationError
 
 _TYPES: Final = get_type_hints(ReplicaSetup)
-# The same fields; what else a file has is refused.
+# The same fields; unknown fields are refused.
 _Setup: Final[Any] = msgspec.defstruct(
     "_Setup",
     [
@@ -23,7 +23,7 @@ _Setup: Final[Any] = msgspec.defstruct(
 
 
 def read_setup(path: Path) -> ReplicaSetup:
-    """Read a setup. Raises ConfigurationError, naming the file, if it is none; InvalidRequest on what cannot be."""
+    """Read a setup file. Raises ConfigurationError if it is not valid, InvalidRequest on impossible values."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -32,7 +32,7 @@ def read_setup(path: Path) -> ReplicaSetup:
 
 
 def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
-    """Read a setup off JSON text, called `name` if it is none. Raises as `read_setup` does."""
+    """Parse a setup from JSON text; errors call it `name`. Raises as `read_setup` does."""
     try:
         found = msgspec.json.decode(data, type=_Setup)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -41,7 +41,7 @@ def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
 
 
 def setup_as_json(setup: ReplicaSetup) -> dict[str, Any]:
-    """Return what `read_setup` reads; a price as text, exact."""
+    """Return a setup in the form that `read_setup` reads; the price is exact decimal text."""
     made = _Setup(**{name: getattr(setup, name) for name in _Setup.__struct_fields__})
     plain: dict[str, Any] = msgspec.to_builtins(made)
     return plain

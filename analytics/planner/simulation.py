@@ -1,8 +1,8 @@
-"""Plays a workload against simulated replicas, which the router's own policies choose among.
+"""Simulates a workload on replicas, with the router's policies.
 
-Discrete events: a request's arrival, the end of a step or of a leap of steps, a replica that goes or comes back. The
-same workload, setup and seed give the same outcome. What gateways do before they choose (limits, fair queues) is left
-out: a plan is of what the replicas can bear.
+It is a discrete-event simulation: a request's arrival, the end of a step or of a leap of steps, a replica that fails or
+returns. The same workload, setup and seed give the same outcome. Gateways' limits and fair queues are not simulated: a
+plan is about the replicas' capacity.
 """
 
 import heapq
@@ -28,13 +28,13 @@ from analytics.planner.workload import Workload
 from contracts.errors import InvalidRequest
 
 MAX_REPLICAS: Final = 1_024
-_RETRY_NS: Final = 1e9  # where every replica is away
+_RETRY_NS: Final = 1e9  # delay if no replica is available
 _ARRIVAL, _STRIKE, _RETURN = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A replica that is away from one moment to another, as a spot machine that was taken back."""
+    """A time range in which a replica is unavailable, such as an interrupted spot machine."""
 
     place: int
     from_ns: float
@@ -42,7 +42,7 @@ class Outage:
 
 
 class Simulation:
-    """One run. `setups` are the replicas', `policy` is the pool's by its name, `seed` of its draws."""
+    """A simulation: a setup per replica, the pool's routing policy by name, and the random seed."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Simulation:
                 raise InvalidRequest(f"an outage of replica {outage.place} until {outage.to_ns} ns cannot be")
 
     def run(self, workload: Workload) -> Outcome:
-        """Play a workload to its end. Raises InvalidRequest if its blocks do not fit those of the caches."""
+        """Simulate a workload to its end. Raises InvalidRequest if its prefix units are not whole cache blocks."""
         for setup in self._setups:
             if workload.unit_tokens % setup.block_tokens:
                 raise InvalidRequest(
@@ -75,7 +75,7 @@ class Simulation:
 
 
 class _Run:
-    """What is in progress in one run. It listens to its replicas."""
+    """State of one run, which receives the events of its replicas."""
 
     def __init__(
         self, setups: Sequence[ReplicaSetup], policy: str, seed: int, outages: Sequence[Outage], workload: Workload
@@ -101,9 +101,9 @@ class _Run:
         self._gaps = GapHistogram()
         self._wire_ns = max(setup.wire_ns for setup in setups)
         self._largest = max(setups, key=lambda one: one.kv_blocks * one.block_tokens)
-        # What the gateway expects of an answer before it knows: the lengths it has learned.
+        # The gateway's estimate of answer lengths, learned from earlier answers.
         self._expected_output = round(workload.mean_output)
-        self._events: list[tuple[float, int, int]] = []  # (when, what or the replica's version, place)
+        self._events: list[tuple[float, int, int]] = []  # (time, kind of event or the replica's version, index)
         self._retries: list[SimulatedSequence] = []
         for outage in outages:
             heapq.heappush(self._events, (outage.from_ns, _STRIKE, outage.place))
@@ -116,7 +116,7 @@ class _Run:
         requests, events, wire = self._requests, self._events, self._wire_ns
         arrival, count = 0, len(requests)
         while arrival < count or events:
-            # Who arrives at the end of a step is there when the next one is planned.
+            # A request that arrives at the end of a step is part of the next one.
             if arrival < count and (not events or requests[arrival].at_ns + wire <= events[0][0]):
                 self._arrive(arrival)
                 arrival += 1
@@ -156,7 +156,7 @@ class _Run:
         self._place(sequence, request.at_ns + self._wire_ns)
 
     def _place(self, sequence: SimulatedSequence, now: float) -> None:
-        """Rank the replicas by the router, and send the request to the first available one."""
+        """Rank the replicas by the routing policy, and send the request to the first available one."""
         fleet, at = self._fleet, int(now)
         request = self._requests[sequence.course]
         ask = Ask(sequence.length, sequence.keys, self._workload.unit_tokens, self._expected_output, request.session)
@@ -180,7 +180,7 @@ class _Run:
     def first_token(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
         """Record a first token, as the gateway does."""
         course = sequence.course
-        if self._first_ns[course] != self._first_ns[course]:  # not a number: none came before
+        if self._first_ns[course] != self._first_ns[course]:  # NaN: no token before
             self._first_ns[course] = at_ns
             self._cached += sequence.cached
         hold = self._holds[course]

@@ -1,8 +1,8 @@
-"""How long planned steps take: a fitted model that is right in the sum, and how far single steps are off it.
+"""Fits step times for a simulation: a model with the right total, and the variation of single steps.
 
-A fit is robust: it goes by what most steps take. But a queue waits for the sum, which the rare slow steps lengthen,
-and who waits at the worst waits for them. So the model is scaled to the measured sum, and what is left is kept as the
-ratios of measured to predicted times, apart for steps with a prompt in them: a first token waits for those above all.
+The fit is robust, so it follows most steps. But queueing delay depends on the total, which rare slow steps increase,
+and the highest percentiles on these steps. So the model is scaled to the measured total, and the variation is stored
+as ratios of measured to predicted times, separately for steps with a prompt, which determine time to first token.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from algorithms.gpu_time.step_fit import fit
 from algorithms.gpu_time.step_model import StepModel
 from algorithms.gpu_time.step_samples import PER_REGIME, SampleWindow, StepSample
 
-RATIOS: Final = 64  # equally likely; each the mean of its part, so that none of the time is lost
-LEAST: Final = 32  # steps of a kind: of fewer, the slow ones are chance
+RATIOS: Final = 64  # equally likely; each is the mean of its part, so that the total is right
+LEAST: Final = 32  # minimum number of steps of a kind: of fewer, slow ones are chance
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A model and its ratios by kind of step, none of too few. Over the measured steps they sum to what these took."""
+    """A model and its ratios by kind of step (empty for too few steps). Its total is that of the measured steps."""
 
     steps: StepModel
     prompt_ratios: tuple[float, ...] = ()
@@ -27,10 +27,9 @@ class Pace:
 
 
 def paced(samples: Sequence[StepSample], *, earlier: Sequence[StepSample] = (), per_regime: int = PER_REGIME) -> Pace:
-    """Fit the latest the given number of samples of each regime, and scale that to the time of all; the oldest sample
-    first.
+    """Fit the latest `per_regime` samples of each regime, and scale to the total time of all; oldest sample first.
 
-    `earlier` ones are for the fit alone: what they took is not what is planned.
+    `earlier` samples are used for the fit only, not for the total.
     """
     window = SampleWindow(per_regime)
     window.extend(earlier)
@@ -52,9 +51,9 @@ def paced(samples: Sequence[StepSample], *, earlier: Sequence[StepSample] = (), 
 
 
 def _parts(weighted: list[tuple[float, float]]) -> tuple[float, ...]:
-    """Cut ratios, in order, into parts of equal weight, and return each part's mean.
+    """Split sorted ratios into parts of equal weight, and return each part's mean.
 
-    A ratio weighs what its step is long by the model: the time is what has to come out, not the number of steps.
+    A ratio's weight is its step's predicted time, so that the total time is right.
     """
     weighted.sort()
     size = sum(weight for _, weight in weighted) / RATIOS

@@ -1,6 +1,6 @@
-"""A what-if analysis: the current plan, the changed plan, and the replicas that an objective needs.
+"""A what-if analysis: the current plan, the changed plan, and the number of replicas that an objective needs.
 
-The command line and the dashboard ask the same question here, so they cannot answer it differently.
+The command line and the dashboard both use it, so their results agree.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,16 @@ from contracts.errors import InvalidRequest
 
 
 def _silent(stage: str) -> None:
-    """Notify nobody."""
+    """Do nothing."""
 
 
 def play(
     asked: WhatIf, workload: Workload, setup: ReplicaSetup, tell: Callable[[str], None] = _silent
 ) -> dict[str, object]:
-    """Play the plan as it is, the plan as it would be, and find the replicas that an objective needs.
+    """Simulate the current and the changed plan, and find the number of replicas that an objective needs.
 
-    Gives what `tollkeeper plan --json` prints. `tell` is told what is begun. Raises InvalidRequest on what cannot be.
+    Returns what `tollkeeper plan --json` prints. `tell` is called with each stage's text. Raises InvalidRequest on
+    impossible values.
     """
     plan = _as_it_is(asked, workload, setup)
     changed = _changed(plan, asked)
@@ -64,7 +65,7 @@ def _as_it_is(asked: WhatIf, workload: Workload, setup: ReplicaSetup) -> Plan:
 
 
 def _changed(plan: Plan, asked: WhatIf) -> Plan:
-    """Apply what is asked for."""
+    """Return the plan with the changes asked for."""
     setup, workload = plan.setup, plan.workload
     if asked.without:
         workload = workload.without(asked.without)

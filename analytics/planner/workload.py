@@ -1,4 +1,4 @@
-"""The workload of a simulation: requests in order of arrival, with scaling and filtering."""
+"""The workload of a simulation: requests in order of arrival, which can be scaled and filtered."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,10 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request. `at_ns` counts from the workload's beginning.
+    """One request. `at_ns` is its arrival since the workload's beginning.
 
-    `keys` name the prompt's first blocks of `Workload.unit_tokens` tokens: who begins with the same keys begins with
-    the same text. `priority` is the engine's: the lowest goes first.
+    `keys` name the prompt's first units of `Workload.unit_tokens` tokens: prompts with the same first keys share that
+    prefix. `priority` is the engine's: the lowest is first.
     """
 
     at_ns: int
@@ -28,7 +28,7 @@ class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Requests sorted by arrival, and their source. Raise InvalidRequest on requests that no engine could serve."""
+    """Requests sorted by arrival, and their source. Raises InvalidRequest on impossible requests."""
 
     requests: Sequence[PlannedRequest]
     source: str
@@ -48,7 +48,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """Return the time from the beginning to the last arrival; at least a second."""
+        """Return the seconds from the beginning to the last arrival; at least 1."""
         return max(self.requests[-1].at_ns / SECOND_NS, 1.0)
 
     @property
@@ -72,7 +72,7 @@ class Workload(msgspec.Struct, frozen=True):
         return Workload(shifted, f"{self.source}, x {factor:g}", self.unit_tokens)
 
     def without(self, tenants: Iterable[str]) -> "Workload":
-        """Return what is left when tenants are served elsewhere. Raises InvalidRequest if one has no request here."""
+        """Return the workload without some tenants. Raises InvalidRequest if one has no request in it."""
         gone = set(tenants)
         unknown = gone - self.tenants.keys()
         if unknown:
@@ -91,9 +91,10 @@ def poisson(
     tenants: int = 8,
     seed: int = 0,
 ) -> Workload:
-    """Create requests that come independently of each other, with log-normal lengths; the same for the same seed.
+    """Create requests with Poisson arrivals and log-normal lengths; deterministic for a seed.
 
-    `input_tokens` and `output_tokens` are means; `spread` is the standard deviation of the lengths' logarithm.
+    `per_second` is the rate, `input_tokens` and `output_tokens` are means, `spread` is the standard deviation of the
+    lengths' logarithm.
     """
     if count < 1 or per_second <= 0 or input_tokens < 1 or output_tokens < 1 or tenants < 1 or spread < 0:
         raise InvalidRequest("a made workload needs at least one request, a rate above 0 and lengths of at least 1")

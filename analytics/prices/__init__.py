@@ -1,1 +1,1 @@
-"""Providers' list prices as price cards, and the cost of usage under other cards."""
+"""Providers' list prices as price cards, and the cost of usage by other cards."""

@@ -1,8 +1,8 @@
-"""Providers' list prices as dated price cards, from genai-prices' data inside its package: nothing is fetched.
+"""Providers' list prices as dated price cards, from the data in the genai-prices package, without network access.
 
-Its units overlap ("input tokens, of which audio"); each of our leaves takes the price of the narrowest unit that holds
-it, as that library's own decomposition does. One exception: what was read from or written to a cache is never sold at
-the price of plain input by our guess; without a price of its own it stays unpriced and visible.
+Its units overlap ("input tokens, of which audio"); each meter gets the price of the narrowest unit that contains it, as
+in the library's own decomposition. One exception: cache reads and writes never get the price of plain input; without
+a price of their own they remain unpriced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from contracts.errors import NotFound, TollkeeperError
 from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, Leaf, leaves_of
 from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
-# The names under which gateways and SDKs know providers, where genai-prices has another.
+# Provider names in gateways and SDKs to those of genai-prices, if they differ.
 _PROVIDERS: Final[Mapping[str, str]] = {
     "bedrock": "aws",
     "aws.bedrock": "aws",
@@ -41,7 +41,7 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "meta_llama": "meta",
     "perplexity-ai": "perplexity",
 }
-# By leaf, the units whose price it takes, the narrowest first. The data need not know every medium.
+# Units by meter, narrowest first; the first one in the data has the price.
 _UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     **{leaf: (f"{leaf}_mtok", f"{KINDS[leaf].group}_mtok") for leaf in leaves_of("input", "output")},
     **{leaf: (f"cache_{KINDS[leaf].medium}_read_mtok", "cache_read_mtok") for leaf in CACHE_READ_LEAVES},
@@ -49,7 +49,7 @@ _UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "cache_write_1h": ("cache_text_write_1h_mtok", "cache_write_1h_mtok", "cache_text_write_mtok", "cache_write_mtok"),
     "output_reasoning": ("output_text_reasoning_mtok", "output_reasoning_mtok", "output_text_mtok", "output_mtok"),
 }
-# By the name that cards have for a service tier, what genai-prices' variants are conditioned by.
+# Conditions of genai-prices' variants by the cards' name of a service tier.
 _TIERS: Final[Mapping[str, Mapping[str, str]]] = {
     "batch": {"processing": "batch"},
     "flex": {"service_tier": "flex"},
@@ -57,31 +57,31 @@ _TIERS: Final[Mapping[str, Mapping[str, str]]] = {
     "fast": {"service_tier": "fast"},
 }
 _AUDIO: Final = frozenset(leaf for leaf, kind in KINDS.items() if kind.medium == "audio")
-_OF_AUDIO: Final = ("audio", "realtime", "live", "transcribe", "tts")  # in the names of models that are made for it
+_OF_AUDIO: Final = ("audio", "realtime", "live", "transcribe", "tts")  # part of the names of models for it
 _FAST: Final = {"speed": "fast"}  # Anthropic's
 _BEGINNING: Final = date(1970, 1, 1)
 
 
 class Unpriceable(TollkeeperError):
-    """A list price that our cards cannot express, such as one that changes with the time of day."""
+    """A list price that price cards cannot express, such as one that changes with the time of day."""
 
     code = "unpriceable"
 
 
 def catalogue_version() -> str:
-    """Return the name of the table and its release, as it stands in the versions of the cards."""
+    """Return the price table's name and release, as in the cards' versions."""
     return f"genai-prices-{version('genai-prices')}"
 
 
 def catalogue_cards(provider: str, upstream: str, *, model: str = "", seller: str = "") -> tuple[PriceCard, ...]:
-    """Return the list prices of a provider's model, one card for each time they changed, the earliest first.
+    """Return the list prices of a provider's model, one card per change, earliest first.
 
-    `upstream` is what the provider calls it, `model` what applications here do (the same where left out). `seller` is
-    the provider that the cards hold for; left out, they hold for the one that serves the model. Raises NotFound if the
-    table has no such model, Unpriceable where our cards cannot express its price.
+    `upstream` is the provider's name of the model, `model` the name in requests (default: the same). `seller` is the
+    provider that the cards apply to (default: the one that serves the model). Raises NotFound if the table lacks the
+    model, Unpriceable if cards cannot express its price.
     """
     found, info = _find(provider, upstream)
-    # One that sells another's models has not said that it sells them at the same tiers and by the batch.
+    # A reseller may not have the same service tiers and batch prices.
     contexts = _contexts(info) if any(info is own for own in found.models) else {}
     changes = _changes(info, contexts)
     cards = []
@@ -108,25 +108,25 @@ def _find(provider: str, upstream: str) -> tuple[Provider, ModelInfo]:
 
 @cache
 def provider_names() -> tuple[str, ...]:
-    """List the providers the table knows."""
+    """Return the names of the table's providers."""
     return tuple(sorted(provider.id for provider in get_snapshot().providers))
 
 
 def _contexts(info: ModelInfo) -> dict[str, Mapping[str, str]]:
-    """Return what asks for the prices of each service tier that a model has prices for."""
+    """Return the conditions that select prices, by service tier with prices for a model."""
     told = [dict(variant.when) for variant in info.price_variants or ()]
     found = {name: context for name, context in _TIERS.items() if context in told}
     return found | ({"fast": _FAST} if _FAST in told else {})
 
 
 def _is_sold(info: ModelInfo, context: Mapping[str, str], day: date) -> bool:
-    """Return whether the table has prices of a service tier for a day: before its first ones it names the standard."""
+    """Return whether a service tier has prices on a day; before its first prices the table gives standard prices."""
     constraints = [one.constraint for one in info.price_variants or () if one.when == context]
     return any(not isinstance(one, StartDateConstraint) or one.start_date <= day for one in constraints)
 
 
 def _changes(info: ModelInfo, contexts: Mapping[str, Mapping[str, str]]) -> list[date]:
-    """Return the days on which a price of this model changes, the first one the beginning of time."""
+    """Return the days on which a price of this model changes; the first is the earliest possible date."""
     conditions = [] if isinstance(info.prices, ModelPrice) else [one.constraint for one in info.prices]
     variants = [one.constraint for one in info.price_variants or () if one.when in contexts.values()]
     days = {_BEGINNING}
@@ -179,9 +179,9 @@ def _changed(prices: Mapping[Leaf, Decimal], standard: Mapping[Leaf, Decimal]) -
 
 
 def _leaf_prices(prices: ModelPrice, *, hears: bool) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:
-    """Return USD per million tokens by leaf, and by threshold what holds above it.
+    """Return USD per million tokens by meter, and by threshold the prices above it.
 
-    Audio of a model that is made for it (`hears`) has a price of its own, or none: never that of text.
+    Audio of an audio model (`hears`) never gets the price of text.
     """
     base: dict[Leaf, Decimal] = {}
     tiers: dict[int, dict[Leaf, Decimal]] = {}

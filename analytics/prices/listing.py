@@ -1,4 +1,4 @@
-"""List prices that an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
+"""Finds list prices for targets without a price card: in the catalogue, else in LiteLLM's table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +20,15 @@ from contracts.pricing.prices import AnyCard, NewPrice, PriceBook, PriceCard, Ti
 from contracts.pricing.service_tiers import BATCH
 
 _LITELLM: Final = "litellm"  # a kind of target
-_DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose customers name what they are sold
+_DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose customers choose deployment names
 
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """A model that applications ask for, and the provider and name by which it is bought.
+    """A model as applications request it, and its provider and name there.
 
-    `provider` is what records and cards call it. `kind` is the target's, `library_provider` the provider that a target
-    of LiteLLM states beside its model, `region` where the target is.
+    `provider` is its name in records and cards. `kind` is the target's, `library_provider` the provider that a LiteLLM
+    target states beside its model, `region` the target's region.
     """
 
     model: str
@@ -40,7 +40,7 @@ class Sold:
 
 
 def sold_models(session: Session) -> list[Sold]:
-    """Return the hosted models that pools serve: those whose targets name a provider, or are LiteLLM's."""
+    """Return pools' models whose targets name a provider or are of kind litellm."""
     wanted = select(Model.id, Target.provider, Target.model, Target.kind, Target.settings, Pool.region)
     joined = wanted.join(Target, Target.pool_id == Model.pool_id).join(Pool, Pool.id == Model.pool_id)
     found = {
@@ -57,13 +57,13 @@ def _library_provider(settings: Mapping[str, object]) -> str:
 
 
 def without_card(sold: Iterable[Sold], known: Sequence[AnyCard], now: datetime, tenant: str = "") -> list[Sold]:
-    """Return the prices for which no price card is valid now; with a tenant, only its own cards count."""
+    """Return the models without a valid price card; with a tenant, only its own cards count."""
     book = PriceBook([card for card in known if not tenant or card.tenant == tenant])
     return [one for one in sold if book.card_for(one.model, tenant, now, one.provider, one.region) is None]
 
 
 def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
-    """Leave out what a provider sells a model as under two names, and say so: a card would ask one price for both."""
+    """Return the models with one name at their provider, and messages on the others, as one card cannot price both."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in sold:
         names.setdefault((one.model, one.provider), []).append(one.upstream)
@@ -81,9 +81,10 @@ def _name(sold: Sold) -> tuple[str, str, str]:
 
 
 def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...]:
-    """Return the cards of one model: from the catalogue, else from the table, if one is given.
+    """Return the cards of one model: from the catalogue, else from `table`.
 
-    Raises NotFound if neither knows it under any of its names, or why a list that knows it cannot say its price.
+    Raises NotFound if neither has it under any of its names, Unpriceable or ConfigurationError if a card cannot express
+    its price.
     """
     names = price_names(sold.kind, sold.provider, sold.upstream, sold.library_provider)
     why: TollkeeperError | None = None
@@ -127,9 +128,9 @@ def _unknown(sold: Sold, names: Sequence[PricedName], table: LitellmTable | None
 def not_yet_there(
     cards: Sequence[PriceCard], known: Sequence[AnyCard], now: datetime, tenant: str = ""
 ) -> list[PriceCard]:
-    """Leave out what a card that holds now already prices, and cards that have ended; begin where the last one ended.
+    """Return the cards that are not yet present, without ended ones; each begins at the end of the last present one.
 
-    With a tenant, its own cards alone count: what all pay is not a price of its own.
+    With a tenant, only its own cards count as present.
     """
     own = [card for card in known if not tenant or card.tenant == tenant]
     book = PriceBook(own)
@@ -149,9 +150,9 @@ def _begun_after(card: PriceCard, known: Iterable[AnyCard], now: datetime, tenan
 
 
 def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
-    """Return a card for one tenant, with a percentage put on (10) or taken off (-10); the version says both.
+    """Return a card for one tenant, with a mark-up (10) or discount (-10) in percent; its version has both.
 
-    Rounded to a pico-USD per token, the finest price a card can ask.
+    Prices are rounded to whole pico-USD per token, a card's smallest unit.
     """
 
     def changed(amount: int) -> int:
@@ -178,7 +179,7 @@ def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
 
 
 def that_fit(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list[PriceCard], list[str]]:
-    """Return the cards that can stand beside those that are there, and why each other one cannot."""
+    """Return the cards that do not conflict with present ones, and messages on the others."""
     fitting: list[PriceCard] = []
     refused: list[str] = []
     there = list(known)
@@ -193,7 +194,7 @@ def that_fit(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list
 
 
 def as_new_price(card: PriceCard) -> NewPrice:
-    """Write a card as the control plane takes it."""
+    """Convert a card to the control plane's input."""
 
     def prices(rates: Mapping[Leaf, int]) -> dict[Leaf, Decimal]:
         return {leaf: Decimal(rate).scaleb(-6) for leaf, rate in rates.items()}

@@ -1,6 +1,6 @@
-"""LiteLLM's price table as price cards: wider than the catalogue, without dates, read from a file that is named.
+"""Reads price cards from a file with LiteLLM's price table, which has more models than the catalogue, but no dates.
 
-Nothing is fetched: the file is a snapshot, such as the one inside the provider environment's own package.
+Without network access: the file is a snapshot, such as the one in the litellm package.
 """
 
 import json
@@ -20,8 +20,8 @@ from contracts.pricing.service_tiers import BATCH
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_MTOK: Final = 1_000_000
 _FINEST: Final = Decimal("0.000001")
-_NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were computed
-# By leaf, the fields whose price it takes, the narrowest first; a threshold's and a tier's suffix follow the name.
+_NOISE: Final = Decimal("1e-9")  # relative tolerance for computed floats in the file
+# Fields by meter, narrowest first; suffixes of a threshold and a tier follow the name.
 _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "input_text": ("input_cost_per_token",),
     "cache_read_text": ("cache_read_input_token_cost",),
@@ -36,19 +36,19 @@ _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
         for leaf in MEDIA_LEAVES
     },
 }
-# What a price may depend on besides, which a card cannot say: such a model is refused rather than priced too low.
+# Fields of prices that a card cannot express: such a model is refused rather than priced too low.
 _FOREIGN: Final = (
     *("tiered_pricing", "cost_per_second", "input_cost_per_second", "output_cost_per_second"),
     *("input_cost_per_character", "input_cost_per_query", "input_cost_per_video_per_second", "ocr_cost_per_page"),
 )
-# The same, unless the same content has a price by the token as well.
+# The same, unless the same content has a price per token too.
 _FOREIGN_WITHOUT: Final = (
     ("input_cost_per_image", "input_cost_per_image_token"),
     ("output_cost_per_image", "output_cost_per_image_token"),
     ("input_cost_per_audio_per_second", "input_cost_per_audio_token"),
 )
-# What models of other media are sold by, by the table's `mode`: the leaf, how many of it one is, and the field. An
-# entry that has a price by the token as well is none of these.
+# Units of models of other media, by the table's `mode`: the meter, its quantity per unit, and the field. Entries with
+# a price per token are excluded.
 _BY_UNIT: Final[Mapping[str, tuple[Leaf, int, str]]] = {
     "image_generation": ("images", 1, "output_cost_per_image"),
     "audio_transcription": ("milliseconds", 1000, "input_cost_per_second"),
@@ -65,7 +65,7 @@ _TIERS: Final[Mapping[str, str]] = {
 }
 _MULTIPLIERS: Final = "provider_specific_entry"  # factors on all prices, such as {"fast": 2.0}
 _FAST: Final = "fast"
-# What the table calls providers that price lists and targets call otherwise.
+# The table's provider names to those of price lists and targets, if they differ.
 _TABLE_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws": ("bedrock",),
     "google": ("gemini", "vertex_ai"),
@@ -76,19 +76,19 @@ _TABLE_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "moonshotai": ("moonshot",),
     "voyageai": ("voyage",),
 }
-# The table's own words for parts of one provider's offer: "vertex_ai-language-models", "bedrock_converse".
+# The table's names for parts of one provider's models: "vertex_ai-language-models", "bedrock_converse".
 _FAMILIES: Final = ("bedrock", "vertex_ai", "cohere", "mistral")
 
 Entry = Mapping[str, object]
 
 
 class UnknownModel(NotFound):
-    """The table has no such model of this provider."""
+    """The table lacks this model of this provider."""
 
 
 def read_signed(path: Path | None, signature: Path | None, public_key: Path | None) -> "LitellmTable | None":
-    """Read a table, if one is named, whose signature is checked if a key is. Raise ConfigurationError, and
-    InvalidRequest on a signature without the rest."""
+    """Read a table if a path is given, and check its signature if a key is given. Raises ConfigurationError, and
+    InvalidRequest on a signature without the other two."""
     if signature is not None and (path is None or public_key is None):
         raise InvalidRequest("a signature needs --litellm and --public-key", param="signature")
     if path is not None and public_key is not None:
@@ -97,7 +97,7 @@ def read_signed(path: Path | None, signature: Path | None, public_key: Path | No
 
 
 class LitellmTable:
-    """The table as it stands in one file. `version` names its content."""
+    """The price table from one file. `version` identifies its content."""
 
     def __init__(self, entries: Mapping[str, Entry], version: str) -> None:
         self.version = version
@@ -105,7 +105,7 @@ class LitellmTable:
 
     @classmethod
     def read(cls, path: Path) -> "LitellmTable":
-        """Read a snapshot. Raises ConfigurationError if the file is missing or no such table."""
+        """Read a snapshot. Raises ConfigurationError if the file is missing or not such a table."""
         try:
             text = path.read_bytes()
             entries = json.loads(text, parse_float=Decimal)
@@ -116,11 +116,11 @@ class LitellmTable:
         return cls(entries, f"litellm-{sha256(text).hexdigest()[:8]}")
 
     def card(self, provider: str, upstream: str, *, model: str = "", seller: str = "") -> PriceCard:
-        """Return the card of a provider's model, found behind the provider's name or, as that provider's, alone.
+        """Return the card of a provider's model, found with or without the provider's name as prefix.
 
-        Raises NotFound if there is none, or one of 0: the table writes that for what is free and for what it does not
-        know. ConfigurationError where a chat's price is by time, the character, the image or tiered by ranges, which a
-        card cannot say. Models of other media have prices by unit.
+        Models of other media have prices per unit. Raises NotFound without an entry or with price 0, which the table
+        uses for free and for unknown; ConfigurationError for a chat price that a card cannot express (by time,
+        character, image or ranges).
         """
         name = self._name_of(provider, upstream)
         if name is None:
@@ -166,7 +166,7 @@ class LitellmTable:
         )
 
     def _name_of(self, provider: str, upstream: str) -> str | None:
-        """Find the entry of a provider's model; one that another provider sells by the same name is not it."""
+        """Return the name of the entry of a provider's model, not of another provider's model of the same name."""
         for seller in _TABLE_PROVIDERS.get(provider, (provider,)):
             if f"{seller}/{upstream}" in self._entries:
                 return f"{seller}/{upstream}"
@@ -177,16 +177,14 @@ class LitellmTable:
 
 
 def _is_sold_by(told: str, seller: str) -> bool:
-    """Return whether an entry's provider is the seller, or a part of its offer. An entry that names none is
-    anyone's.
-    """
+    """Return whether an entry's provider is the seller or a part of it, or missing."""
     if not told or told == seller:
         return True
     return seller in _FAMILIES and told.startswith((f"{seller}-", f"{seller}_"))
 
 
 def _price_by_unit(entry: Entry) -> dict[Leaf, Decimal]:
-    """Return the price of a model of other media, USD per million of its leaf; nothing if it is sold by the token."""
+    """Return a model's prices of other media, USD per million of a meter; empty if it is sold per token."""
     leaf, count, field = _BY_UNIT.get(str(entry.get("mode")), ("images", 1, ""))
     price = entry.get(field)
     if not isinstance(price, int | Decimal) or not price or entry.get("input_cost_per_token"):
@@ -195,7 +193,7 @@ def _price_by_unit(entry: Entry) -> dict[Leaf, Decimal]:
 
 
 def _by_tier(entry: Entry, suffix: str, base: Mapping[Leaf, Decimal]) -> dict[str, dict[Leaf, Decimal]]:
-    """Return the prices of each service tier that the entry has, above the threshold that the suffix names."""
+    """Return the entry's prices by service tier, above the threshold of the suffix."""
     found = {name: _prices(entry, suffix + tier) for name, tier in _TIERS.items()}
     factors = entry.get(_MULTIPLIERS)
     factor = factors.get(_FAST) if isinstance(factors, dict) else None
@@ -205,9 +203,9 @@ def _by_tier(entry: Entry, suffix: str, base: Mapping[Leaf, Decimal]) -> dict[st
 
 
 def _prices(entry: Entry, suffix: str) -> dict[Leaf, Decimal]:
-    """Return USD per million tokens by leaf, of the fields that end so.
+    """Return USD per million tokens by meter, from the fields with a suffix.
 
-    A fallback field must not hide a threshold, nor stand in for a narrower one that has another price to begin with.
+    A wider field must neither hide a threshold nor replace a narrower field with another base price.
     """
     found: dict[Leaf, Decimal] = {}
     for leaf, fields in _FIELDS.items():
@@ -222,5 +220,5 @@ def _prices(entry: Entry, suffix: str) -> dict[Leaf, Decimal]:
 def _per_mtok(usd_per_token: Decimal) -> Decimal:
     price = usd_per_token * _PER_MTOK
     rounded = price.quantize(_FINEST)
-    # 1.5000000000000002e-07 is a float's way to say 0.15; anything farther off is refused by the card.
+    # 1.5000000000000002e-07 is the float for 0.15; larger errors are refused by the card.
     return rounded if abs(price - rounded) <= _NOISE * abs(price) else price

@@ -1,7 +1,7 @@
-"""Under which provider and name price lists know the model that a hosted target names.
+"""Finds the provider and name that price lists use for a hosted target's model.
 
-LiteLLM's names have the provider before them (`anthropic/claude-sonnet-4-5`), perhaps a way to call it and a region
-(`bedrock/converse/us-east-1/anthropic...`), and a date or `latest` behind them. Price lists leave some of this out.
+LiteLLM's names have the provider as prefix (`anthropic/claude-sonnet-4-5`), sometimes an API and a region
+(`bedrock/converse/us-east-1/anthropic...`), and a date or `latest` as suffix. Price lists omit some of these parts.
 """
 
 import re
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# Ways to call a model, which change no price.
+# Names of APIs, which do not change a price.
 _MANNERS: Final = ("converse/", "invoke/", "converse_like/", "responses/", "chat/", "mantle/", "openai/")
 _WITH_MANNERS: Final = frozenset({"bedrock", "bedrock_converse", "azure", "azure_ai", "openai", "vertex_ai"})
 _AWS_REGION: Final = re.compile(r"(?:us|eu|ap|ca|sa|me|af|il|mx|us-gov|cn)-[a-z]+-\d/")
 _AWS_PROFILE: Final = re.compile(r"(?:us|us-gov|eu|apac|jp|au|ca|global)\.(?=[a-z0-9-]+\.)")
-_AZURE_REGION: Final = re.compile(r"(?:global|global-standard)/")  # others ask more, and price lists name them
+_AZURE_REGION: Final = re.compile(r"(?:global|global-standard)/")  # others cost more, and price lists have them
 _DATED: Final = re.compile(r"(?:[-@:](?:\d{8}|\d{4}-\d{2}-\d{2}|latest|default))$")
-# LiteLLM's other names of one provider, by the one that price lists have.
+# LiteLLM's other names of a provider, by price lists' name.
 _ALIASES: Final[Mapping[str, str]] = {
     "bedrock_converse": "bedrock",
     "bedrock_mantle": "bedrock",
@@ -33,17 +33,17 @@ _ALIASES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PricedName:
-    """A provider, as LiteLLM or the target calls it, and a model's name as a price list may have it."""
+    """A provider as named by LiteLLM or the target, and a possible name of a model in a price list."""
 
     provider: str
     model: str
 
 
 def price_names(kind: str, provider: str, model: str, seller: str = "") -> tuple[PricedName, ...]:
-    """Return the names that price lists may have a target's model under, the most exact first.
+    """Return the possible names of a target's model in price lists, most specific first.
 
-    `kind` is the target's, `seller` LiteLLM's `custom_llm_provider` where the target states one. A target of kind
-    litellm says in its model whose it is; of others the provider says it.
+    `kind` is the target's, `seller` its `custom_llm_provider` of LiteLLM, if any. Targets of kind litellm have the
+    provider in the model's name, others in `provider`.
     """
     if kind != "litellm":
         return _names_of(provider, model)
@@ -79,7 +79,7 @@ def _without_profile(provider: str, name: str) -> str:
 
 
 def _without_path(provider: str, name: str) -> str:
-    """Leave out what only the address of the model needs: Fireworks' account, Google's publisher."""
+    """Return a model's name without the path of its address: Fireworks' account, Google's publisher."""
     for prefix in ("accounts/fireworks/models/", "publishers/google/models/", "models/"):
         if name.startswith(prefix):
             return name[len(prefix) :]

@@ -1,6 +1,6 @@
-"""Find list prices that changed since their cards were imported, with the effect on a month's usage.
+"""Finds list prices that changed since their cards were imported, with the effect on a month's usage.
 
-Only cards that `tollkeeper prices import` made are compared: a card that somebody wrote is not the list's.
+Only cards made by `tollkeeper prices import` are compared.
 """
 
 import re
@@ -27,8 +27,8 @@ from contracts.metering.usage import Leaf
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard
 from contracts.rules.periods import zone_of
 
-_LISTS: Final = ("genai-prices-", "litellm-")  # what versions of imported cards begin with
-_AGAIN: Final = "~"  # between a version that is taken and the day of the refresh
+_LISTS: Final = ("genai-prices-", "litellm-")  # prefix of imported cards' versions
+_AGAIN: Final = "~"  # between an existing version and the day of the refresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCost:
-    """What requests of a period that the old card would price cost by the old and by the new one, in pico-USD."""
+    """Cost of a period's requests of the old card, by the old and the new card, in pico-USD."""
 
     requests: int = 0
     old_pico_usd: int = 0
@@ -50,15 +50,15 @@ class ChangeCost:
 
     @property
     def difference_pico_usd(self) -> int:
-        """Return how much more the new card asks."""
+        """Return the cost by the new card minus that by the old."""
         return self.new_pico_usd - self.old_pico_usd
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRefresh:
-    """What a refresh would change, and what each change comes to at a month's usage, by the old card's version.
+    """Changes of a refresh, and the cost of each for a month's usage, by the old card's version.
 
-    `refused` says of cards why they cannot be compared.
+    `refused` has messages on cards that cannot be compared.
     """
 
     list_name: str
@@ -71,9 +71,9 @@ class PriceRefresh:
 def price_refresh(
     store: StoreClient, database: ControlDatabase, table: LitellmTable | None, now: datetime
 ) -> PriceRefresh:
-    """Compare imported cards with the list of the installed release, and with a table, at last month's usage.
+    """Compare imported cards with the installed price list and `table`, for last month's usage.
 
-    Raise InvalidRequest if the month's requests are no longer kept, StoreUnavailable, ControlUnavailable.
+    Raises InvalidRequest if the month's requests are no longer stored, StoreUnavailable, ControlUnavailable.
     """
     with database.session() as session:
         known = load_cards(session)
@@ -86,14 +86,14 @@ def price_refresh(
 
 
 def replace_changed(database: ControlDatabase, author: Author, changes: Iterable[PriceChange]) -> None:
-    """Replace the cards of changes in one transaction. Raise Conflict if one was changed meanwhile."""
+    """Replace changed cards in one transaction. Raises Conflict if one was changed in the meantime."""
     with database.session() as session:
         for change in changes:
             replace_price(session, author, change.old.version, as_new_price(change.new))
 
 
 def last_month(now: datetime) -> tuple[str, Period]:
-    """Return the last whole month (UTC) before a moment: its name, such as 2026-11, and its bounds."""
+    """Return the last whole month (UTC) before a time: its name, such as 2026-11, and its bounds."""
     last = now.astimezone(UTC).replace(day=1) - timedelta(days=1)
     return f"{last:%Y-%m}", month_of(last.year, last.month, zone_of("UTC"))
 
@@ -101,9 +101,9 @@ def last_month(now: datetime) -> tuple[str, Period]:
 def price_changes(
     sold: Iterable[Sold], known: Sequence[AnyCard], table: LitellmTable | None, now: datetime
 ) -> tuple[list[PriceChange], list[str]]:
-    """Return the imported cards whose list has another price now, and why others cannot be compared.
+    """Return the imported cards whose list price changed, and messages on cards that cannot be compared.
 
-    A percentage and a tenant that a card was imported with are kept.
+    A card's percentage and tenant from its import apply to the new card too.
     """
     changes: list[PriceChange] = []
     refused: list[str] = []
@@ -134,10 +134,10 @@ def price_changes(
 def change_costs(
     store: StoreClient, changes: Sequence[PriceChange], known: Sequence[AnyCard], period: Period, asked_at: datetime
 ) -> dict[str, ChangeCost]:
-    """Return what each change comes to at a period's usage, by the old card's version: requests count for the card
-    that would price them now, whatever they were recorded at.
+    """Return the cost of each change for a period's usage, by the old card's version. Requests count for the card that
+    would price them now, whatever their recorded price.
 
-    Raise InvalidRequest if the requests are no longer kept, StoreUnavailable.
+    Raises InvalidRequest if the requests are no longer stored, StoreUnavailable.
     """
     book, by_version = PriceBook(known), {change.old.version: change for change in changes}
     cards = [*known, *(change.new for change in changes)]
@@ -161,7 +161,7 @@ def change_costs(
 
 
 def rates_changed(change: PriceChange) -> str:
-    """Return what changes as a sentence: USD per million tokens of each kind, and that other prices do."""
+    """Return a change in words: USD per million tokens of each kind, and mentions of other changed prices."""
     old, new = change.old, change.new
     kinds = [leaf for leaf in sorted({*old.rates, *new.rates}) if old.rates.get(leaf) != new.rates.get(leaf)]
     parts = [f"{leaf} {_usd(old, leaf)} -> {_usd(new, leaf)}" for leaf in kinds]
@@ -188,7 +188,7 @@ def _holding(cards: Sequence[PriceCard], now: datetime) -> PriceCard | None:
 
 
 def _percent(card: PriceCard) -> int | None:
-    """Return the percentage that an imported card was adjusted by; `None` if a card was not imported."""
+    """Return the percentage of an imported card; `None` if a card was not imported."""
     if not card.version.startswith(_LISTS):
         return None
     own = rf"@{re.escape(card.tenant)}" if card.tenant else ""

@@ -1,4 +1,4 @@
-"""Compute the cost of usage under other cards. Records keep their price."""
+"""Computes the cost of usage by other price cards, without changing recorded prices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,10 +16,9 @@ from contracts.pricing.prices import AnyCard, PriceBook, missing_prices
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """What a card asks for a group: pico-USD by leaf and for requests.
+    """Cost of a group by a card: pico-USD by meter and for requests.
 
-    The total is the sum of the parts, `None` if nothing that was used has a price; `unpriced` names the used leaves
-    without one.
+    The total is the sum of the parts, `None` if no used meter has a price; `unpriced` are the used meters without one.
     """
 
     total_pico_usd: int | None
@@ -30,7 +29,7 @@ class GroupCost:
 
 @dataclass(frozen=True, slots=True)
 class RepricedLine:
-    """One group in one period: what was recorded, and what it would be. Requests without a price are in neither sum."""
+    """One group in one period: recorded and recomputed cost. Requests without a price are in neither sum."""
 
     path: tuple[str, ...]
     period: Period
@@ -43,11 +42,11 @@ class RepricedLine:
 
     @property
     def difference_pico_usd(self) -> int:
-        """Return by how much it would be more."""
+        """Return recomputed minus recorded cost."""
         return self.repriced_pico_usd - self.recorded_pico_usd
 
     def __add__(self, other: "RepricedLine") -> "RepricedLine":
-        """Add another group's figures; path and period stay this one's."""
+        """Return the sum with another group's figures, with this group's path and period."""
         return replace(
             self,
             requests=self.requests + other.requests,
@@ -61,14 +60,14 @@ class RepricedLine:
 
 @dataclass(frozen=True, slots=True)
 class Repricing:
-    """The answer: lines in order of path and period, and their sum."""
+    """Repriced lines by path and period, and their sum."""
 
     question: CostQuestion
     lines: tuple[RepricedLine, ...]
 
     @property
     def total(self) -> RepricedLine:
-        """Add all lines up."""
+        """Return the sum of all lines."""
         question = self.question
         nothing = RepricedLine((), Period(question.start, question.end), 0, 0, 0, 0, 0, 0)
         return sum(self.lines, nothing)
@@ -77,12 +76,12 @@ class Repricing:
 def reprice(
     store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], candidate: AnyCard | None = None
 ) -> Repricing:
-    """Compute what a question's requests would cost under `cards`, with `candidate` in place of its model's, always:
-    one tenant's or one provider's for those alone.
+    """Compute the cost of a question's requests by `cards`, with `candidate` instead of the cards of its model (and
+    tenant or provider, if it has them) at all times.
 
-    Kept answers that were given again keep their price, which is a policy's, not a card's. What was asked by a batch
-    is told by its recorded price; where it had none it is priced as if asked at once. Raises InvalidRequest for a
-    level that is none of ours, or where the requests are no longer kept.
+    Answers from the response cache keep their price, which is set by a policy. Batch requests are recognised by their
+    recorded price; those without one are priced as normal requests. Raises InvalidRequest for an unknown level, or if
+    the requests are no longer stored.
     """
     for level in question.by:
         if level not in LEVELS:
@@ -125,7 +124,7 @@ def _line(
 
 
 class Origin(Protocol):
-    """Where usage comes from: what a card is chosen by."""
+    """Attributes of usage by which a card is chosen."""
 
     @property
     def model(self) -> str: ...
@@ -138,19 +137,19 @@ class Origin(Protocol):
 
 
 def is_for(card: AnyCard, group: Origin) -> bool:
-    """Return whether a card is one for the group's model, tenant, provider and region, whenever it holds."""
+    """Return whether a card applies to a group's model, tenant, provider and region, at any time."""
     is_sold = card.provider in ("", group.provider) and card.region in ("", group.region)
     return card.model == group.model and card.tenant in ("", group.tenant) and is_sold
 
 
 def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:
-    """Find the card that holds for a group, at its service tier; `None` if no card holds or the tier has no price."""
+    """Return the card valid for a group and its service tier; `None` if there is none or the tier has no price."""
     card = book.card_for(group.model, group.tenant, group.at, group.provider, group.region)
     return None if card is None else card.at_tier(group.tier)
 
 
 def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
-    """Price a group's sums with one card, as `contracts.pricing.prices.bill` does each of its requests."""
+    """Price a group's sums with one card, as `contracts.pricing.prices.bill` prices each request."""
     if card is None or not group.is_billable:
         return GroupCost(None, {})
     parts: dict[str, int] = {}
@@ -175,21 +174,21 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
 
 
 def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> list[tuple[Leaf, int | None]]:
-    """Return for each of LEAVES the leaf that it is sold as and pico-USD per token, `None` if it has no price."""
+    """Return for each of LEAVES the meter that it is sold as and pico-USD per token, `None` without a price."""
     found: list[tuple[Leaf, int | None]] = []
     for leaf in LEAVES:
         sold_as, rate = leaf, card.rate(leaf, input_tokens)
         if rate is None and leaf == "output_reasoning":
             rate = card.rate("output_text", input_tokens)
         if rate is None and leaf in CACHE_WRITE_LEAVES and is_engine:
-            # Our own engines' input is sold as input where their card has no price for keeping it.
+            # Self-hosted engines' cache writes are sold as input if their card has no price for them.
             sold_as, rate = "input_text", card.rate("input_text", input_tokens)
         found.append((sold_as, rate))
     return found
 
 
 def repricing_as_json(repricing: Repricing) -> dict[str, object]:
-    """Return the answer with money as decimal text."""
+    """Return a repricing as JSON values with money as decimal text."""
     question = repricing.question
     return {
         "from": question.start.astimezone(question.zone).isoformat(),

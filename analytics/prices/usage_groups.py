@@ -1,4 +1,4 @@
-"""Usage in groups that any card prices as one: within a group no tier, batch price, card change or unknown differs."""
+"""Groups usage so that a card can price each group's sums: equal tier, batch price, card and known meters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from contracts.pricing.service_tiers import BATCH
 MAX_GROUPS: Final = 2_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LEVELS: Final = ("tenant", "team", "project", "key", "model", "provider", "price")
-_MAX_STEPS: Final = 4_000  # of thresholds or changes: the bits of a group's shape
+_MAX_STEPS: Final = 4_000  # of thresholds or changes: bits in a group's shape
 
 
 @dataclass(frozen=True, slots=True)
 class UsageGroup:
-    """Requests that cost the same for each token, image and so on. `tokens` has their sums in the order of LEAVES.
+    """Requests with the same unit prices. `tokens` has their sums in the order of LEAVES.
 
-    `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
-    held for all of them, `input_tokens` a number of input tokens in the same tier, `None` if it is not known. `state`
-    is the requests' `price_state` (migration 0030). `unpriced_requests` counts those that used something and have no
-    amount; `unpriced_leaves` are the kinds of tokens without a price of requests that have an amount for the rest.
+    `used` are the meters that every request of the group has used. `at` is a time at which the same cards are valid as
+    for all of them, `input_tokens` a number of input tokens in the same price tier, `None` if unknown. `state` is the
+    requests' `price_state` (migration 0030). `unpriced_requests` counts those with usage and no amount;
+    `unpriced_leaves` are the meters without a price of requests whose other meters have an amount.
     """
 
     tenant: str
@@ -55,34 +55,34 @@ class UsageGroup:
     is_estimated: bool = False
     state: str = "priced"
     unpriced_leaves: tuple[str, ...] = ()
-    service_tier: str = ""  # that they were priced as, also where that has no price
-    region: str = ""  # of the targets; empty unless a card is made for it
-    tags: str = ""  # as JSON, pairs of name and value in order; empty unless `by` has "tags"
+    service_tier: str = ""  # by which they were priced, even if it has no price
+    region: str = ""  # of the targets; empty unless a card is for a region
+    tags: str = ""  # JSON, sorted pairs of name and value; empty unless `by` has "tags"
 
     @property
     def priced_requests(self) -> int:
-        """Count the requests that have an amount."""
+        """Return the number of requests with an amount."""
         return 0 if self.state == "failed" else self.requests - self.unpriced_requests
 
     @property
     def tier(self) -> str:
-        """Return the service tier that a card prices them as. Records name the tier of batches by their price alone."""
+        """Return the service tier by which a card prices them; batches are recognised by their recorded price."""
         return self.service_tier or (BATCH if self.is_batch else "")
 
     @property
     def total_tokens(self) -> int:
-        """Return all its tokens."""
+        """Return the sum over all meters."""
         return sum(self.tokens[LEAVES.index(leaf)] for leaf in TOKEN_LEAVES)
 
 
 def usage_groups(
     store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], *, starts: Sequence[int] | None = None
 ) -> list[UsageGroup]:
-    """Read the requests of a question in groups that each of `cards` prices as one; of `by` LEVELS and "tags" count.
+    """Read a question's requests in groups that each of `cards` can price by sums; `by` may have LEVELS and "tags".
 
-    Tenant, model, provider, price version and any region that a card is made for always tell groups apart. `starts`
-    cuts the range elsewhere than the question's grain: Unix seconds, ascending, from the range's start. Raises
-    InvalidRequest if the requests are no longer kept, StoreUnavailable.
+    Groups always differ by tenant, model, provider, price version and any region that has cards. `starts` (Unix
+    seconds, ascending, from the range's start) splits the range instead of the question's time unit. Raises
+    InvalidRequest if the requests are no longer stored, StoreUnavailable.
     """
     question.check_kept("requests")
     check_not_deleted(store, question)
@@ -149,20 +149,20 @@ def _group(
 
 
 def own_regions(cards: Iterable[AnyCard]) -> list[str]:
-    """Return the regions that some card is made for."""
+    """Return the regions that have cards."""
     return sorted({card.region for card in cards if card.region})
 
 
 def thresholds_of(cards: Sequence[AnyCard]) -> list[int]:
-    """Return the input tokens above which some card has other prices, ascending. Raise InvalidRequest if too many."""
+    """Return the cards' thresholds of input tokens, ascending. Raises InvalidRequest if there are too many."""
     found = {tier.above_input_tokens for card in cards if isinstance(card, PriceCard) for tier in card.tiers}
     return _few(sorted(found), "thresholds of tiers")
 
 
 def changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
-    """Return when a card begins or ends within the range, in Unix nanoseconds: what lies outside changes nothing.
+    """Return the times (Unix ns) within the range at which a card begins or ends.
 
-    Raise InvalidRequest if there are too many.
+    Raises InvalidRequest if there are too many.
     """
     moments = {moment for card in cards for moment in (card.valid_from, card.valid_to) if moment is not None}
     within = sorted(moment for moment in moments if question.start < moment < question.end)
@@ -170,7 +170,7 @@ def changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
 
 
 def moment_in(segment: int, question: CostQuestion, changes: Sequence[int]) -> datetime:
-    """Return the first moment of a segment: the time between two changes of cards, counted from 0."""
+    """Return the start of a segment, which is the time between two changes of cards, numbered from 0."""
     return question.start if segment == 0 else _EPOCH + timedelta(microseconds=changes[segment - 1] // 1000)
 
 

@@ -1,4 +1,4 @@
-"""Changes of list prices, looked for once an hour: told by an alert, and replaced by a schedule if one is set."""
+"""Checks list prices for changes once an hour, for an alert and for scheduled replacement of cards."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _KEPT: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class PriceSchedule:
-    """Where list prices are read beside the installed release, and whether changed cards are replaced by themselves."""
+    """An additional price table to read, and whether changed cards are replaced automatically."""
 
     table: Path | None = None
     signature: Path | None = None
@@ -30,7 +30,7 @@ class PriceSchedule:
 
 
 class PriceWatch:
-    """Compares imported cards with the list at most once an hour, for all threads that ask."""
+    """Compares imported cards with the price list at most once an hour, for all threads."""
 
     def __init__(self, database: ControlDatabase, schedule: PriceSchedule) -> None:
         self._database = database
@@ -40,10 +40,10 @@ class PriceWatch:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, store: StoreClient, now: datetime) -> PriceRefresh:
-        """Return what has changed, as of an hour ago at the most; also what was replaced since.
+        """Return the changes, at most an hour old; some may have been replaced since.
 
-        Raise ConfigurationError if the table is not as it was signed, StoreUnavailable, ControlUnavailable; what was
-        remembered stays then.
+        Raises ConfigurationError if the table's signature is wrong, StoreUnavailable, ControlUnavailable; the cached
+        result remains then.
         """
         with self._lock:
             if self._found is None or not timedelta(0) <= now - self._read_at < _KEPT:
@@ -53,7 +53,7 @@ class PriceWatch:
             return self._found
 
     def chore(self, store: StoreClient, now: Callable[[], datetime]) -> Callable[[], int]:
-        """Return the chore that replaces changed cards, and says how many; none if the schedule does not say so."""
+        """Return a periodic job that replaces changed cards, if scheduled, and returns their number."""
         done: set[str] = set()
 
         def replace_due() -> int:
@@ -61,7 +61,7 @@ class PriceWatch:
                 return 0
             at = now().replace(microsecond=0)
             due = [
-                PriceChange(change.old, replace(change.new, valid_from=at))  # what was found is as of up to an hour ago
+                PriceChange(change.old, replace(change.new, valid_from=at))  # the result may be an hour old
                 for change in self(store, at).changes
                 if change.old.version not in done
             ]

@@ -1,1 +1,1 @@
-"""Whether answers are still what they were: distributions against a reference, feedback, judges."""
+"""Quality of answers over time: distributions compared with a reference, feedback, judges."""

@@ -1,8 +1,8 @@
-"""Measure how far a distribution moved from a reference: pure functions on counts.
+"""Measures the shift of a distribution from a reference: pure functions on counts.
 
-PSI is the population stability index (Siddiqi, Credit Risk Scorecards, 2006): below 0.1 is read as no shift, 0.25 and
-above as a large one. KS is the two-sample Kolmogorov-Smirnov distance with Stephens' approximation of its significance
-(Numerical Recipes, 14.3.3); ties make it cautious.
+PSI is the population stability index (Siddiqi, Credit Risk Scorecards, 2006): below 0.1 means no shift, 0.25 and above
+a large one. KS is the two-sample Kolmogorov-Smirnov distance with Stephens' approximation of its significance
+(Numerical Recipes, 14.3.3), which is conservative with ties.
 """
 
 import math
@@ -13,20 +13,20 @@ from typing import Final
 PSI_LARGE: Final = 0.25
 PSI_MODERATE: Final = 0.1
 _BINS: Final = 10
-_SMOOTHING: Final = 0.5  # added to every count: a category that is new has no logarithm else
+_SMOOTHING: Final = 0.5  # added to every count, as a new category has no logarithm
 _TERMS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """A KS distance, 0 to 1, and how likely one that large is where nothing changed."""
+    """A KS distance, 0 to 1, and its p-value."""
 
     statistic: float
     p_value: float
 
 
 def stability_index(current: Mapping[str, int], reference: Mapping[str, int]) -> float:
-    """Return the PSI of two counts by category; 0 if both are the same shares. Needs a count on both sides."""
+    """Return the PSI of two counts by category; 0 for equal shares. Both must have a count."""
     names = sorted({*current, *reference})
     now = _shares([current.get(name, 0) for name in names])
     then = _shares([reference.get(name, 0) for name in names])
@@ -34,7 +34,7 @@ def stability_index(current: Mapping[str, int], reference: Mapping[str, int]) ->
 
 
 def length_bins(current: Mapping[int, int], reference: Mapping[int, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Put values into bins that hold a tenth of the reference each, for `stability_index`."""
+    """Return both counts in bins with a tenth of the reference each, for `stability_index`."""
     bounds: list[int] = []
     total, seen = sum(reference.values()), 0
     for value in sorted(reference):
@@ -48,7 +48,7 @@ def length_bins(current: Mapping[int, int], reference: Mapping[int, int]) -> tup
 
 
 def distance(current: Mapping[int, int], reference: Mapping[int, int]) -> Distance:
-    """Return the KS distance of two counts by value. Needs a count on both sides."""
+    """Return the KS distance of two counts by value. Both must have a count."""
     n, m = sum(current.values()), sum(reference.values())
     below_now = below_then = 0
     widest = 0.0
@@ -61,7 +61,7 @@ def distance(current: Mapping[int, int], reference: Mapping[int, int]) -> Distan
 
 
 def _significance(scaled: float) -> float:
-    if scaled < 0.2:  # the series does not converge there, and the answer is 1 to ten places
+    if scaled < 0.2:  # the series does not converge here, and the result is 1 to ten decimal places
         return 1.0
     terms = (2 * (-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, _TERMS))
     return min(max(math.fsum(terms), 0.0), 1.0)

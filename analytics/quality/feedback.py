@@ -1,4 +1,4 @@
-"""Feedback in the store: written by request, joined with the requests that it is about."""
+"""Feedback on requests: written to the store, and read joined with its requests."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,10 +11,10 @@ from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest, NotFound
 
 Source = Literal["user", "person", "judge"]
-# A request's id is made when it begins; clocks of gateways may differ by this much.
+# A request's id has its start time; clocks of gateways may differ by this much.
 _AROUND: Final = timedelta(hours=1)
-_FIRST_MS: Final = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp()) * 1000  # no gateway is older
-_LAST_MS: Final = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()) * 1000  # the store counts seconds until 2106
+_FIRST_MS: Final = int(datetime(2020, 1, 1, tzinfo=UTC).timestamp()) * 1000  # earlier than any gateway
+_LAST_MS: Final = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()) * 1000  # the store's seconds end in 2106
 _INSERT: Final = """
 INSERT INTO feedback (tenant, request_id, name, source, author, score, comment, request_started_at, at)
 VALUES (
@@ -27,7 +27,7 @@ VALUES (
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What someone thought of an answer. `score` is from 0 (worst) to 1 (best)."""
+    """A rating of an answer. `score` is from 0 (worst) to 1 (best)."""
 
     request_id: UUID
     name: str
@@ -40,10 +40,10 @@ class Feedback:
 def write_feedback(
     store: StoreClient, given: Feedback, tenant: str | None, team: str | None, now: datetime
 ) -> dict[str, Any]:
-    """Keep feedback; again by the same author and name, it takes the place of the earlier.
+    """Store feedback; it replaces earlier feedback of the same author and name.
 
-    Raises NotFound if the request is not in the store, not yet, or not this tenant's and team's; InvalidRequest on an
-    id that is none of ours; StoreUnavailable.
+    Raises NotFound if the request is not (or not yet) in the store or not this tenant's and team's; InvalidRequest on
+    an id that no gateway made; StoreUnavailable.
     """
     began = began_about(given.request_id)
     parameters = {
@@ -65,9 +65,9 @@ def write_feedback(
 
 
 def insert_feedback(store: StoreClient, request: Row, given: Feedback, source: Source, now: datetime) -> None:
-    """Write feedback on a request that is known: a row with `tenant` and `started_at`. Raises StoreUnavailable."""
+    """Store feedback on a request whose row, with `tenant` and `started_at`, is known. Raises StoreUnavailable."""
     started_at = request["started_at"]
-    assert isinstance(started_at, datetime)  # what the store gives for DateTime64
+    assert isinstance(started_at, datetime)  # the store's type for DateTime64
     store.command(
         _INSERT,
         {
@@ -88,8 +88,8 @@ def insert_feedback(store: StoreClient, request: Row, given: Feedback, source: S
 def feedback_summary(
     store: StoreClient, start: datetime, end: datetime, tenant: str | None, team: str | None
 ) -> list[dict[str, Any]]:
-    """Return the mean scores of requests that began in a period, by tenant, model, prompt version, name and source."""
-    bounds = {"start": int(start.timestamp()), "end": int(end.timestamp()) + 1}  # the second that is now counts
+    """Return mean scores of a period's requests, by tenant, model, prompt version, name and source."""
+    bounds = {"start": int(start.timestamp()), "end": int(end.timestamp()) + 1}  # includes the current second
     parameters = {**bounds, "tenant": tenant, "team": team}
     return [
         {
@@ -108,9 +108,9 @@ def feedback_summary(
 
 
 def began_about(request_id: UUID) -> datetime:
-    """Return when a request began, from its id (UUIDv7, RFC 9562).
+    """Return a request's start time (UTC) from its id (UUIDv7, RFC 9562).
 
-    Raises InvalidRequest on another kind of id, and on one of a time that no request is of.
+    Raises InvalidRequest on another kind of id, and on a time before 2020 or after 2100.
     """
     if request_id.version != 7:
         raise InvalidRequest(

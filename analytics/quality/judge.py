@@ -1,4 +1,4 @@
-"""A judge of answers: a service of the operator's that scores some of those whose content is kept."""
+"""Scores answers by a judge, an HTTP service of the operator, for some requests whose content is stored."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from contracts.errors import ConfigurationError, Unavailable
 _LOOKS_BACK: Final = timedelta(hours=24)
 _AT_A_TIME: Final = 20
 _SCORE: Final = "quality"
-_MOST_REFUSED: Final = 1000  # that are remembered, and not shown again by this process
+_MOST_REFUSED: Final = 1000  # requests that this process remembers and does not send again
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """Where the judge answers, what it is called, and which share of kept contents it sees."""
+    """The judge's URL and name, and the share of stored contents that it scores."""
 
     url: str
     name: str
@@ -33,7 +33,7 @@ class JudgeSettings:
 
     @classmethod
     def of(cls, settings: AnalyticsSettings) -> "JudgeSettings":
-        """Read them. Raises ConfigurationError on a URL that cannot be called."""
+        """Return the judge's settings. Raises ConfigurationError on an unusable URL."""
         url = httpx.URL(settings.judge_url)
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigurationError("TOLLKEEPER_JUDGE_URL is not an http:// or https:// URL with a host")
@@ -41,33 +41,33 @@ class JudgeSettings:
 
 
 class _NoScore(Unavailable):
-    """The judge answered, and not with a score."""
+    """The judge answered without a score."""
 
 
 class Judge:
-    """Posts `{"model", "prompt", "completion"}`, and reads `{"score": 0 to 1, "comment"}`; the score becomes feedback.
+    """Posts `{"model", "prompt", "completion"}`, reads `{"score": 0 to 1, "comment"}` and stores it as feedback.
 
-    What the judge is shown leaves this process: only contents that their tenant has kept, as they are kept.
+    Only contents that their tenant stores are sent to the judge, in the stored form.
     """
 
     def __init__(self, settings: JudgeSettings, store: StoreClient, now: Callable[[], datetime]) -> None:
         self._settings = settings
         self._store = store
         self._now = now
-        self._refused: dict[UUID, None] = {}  # in the order of time
+        self._refused: dict[UUID, None] = {}  # in order of time
         self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=settings.timeout_seconds)
 
     async def judge_some(self) -> int:
-        """Have some answers judged, the oldest first; return how many were.
+        """Send some answers to the judge, oldest first; return the number judged.
 
-        Raises StoreUnavailable, and Unavailable if the judge does not answer, which is tried again, or gives an
-        answer no score: that one is passed over, so that it does not keep those after it from being judged.
+        Raises StoreUnavailable, and Unavailable if the judge does not respond (the answer is retried later) or returns
+        no score (the answer is skipped).
         """
         judged = 0
         refusal: _NoScore | None = None
         for row in await asyncio.to_thread(self._waiting):
             request_id = row["request_id"]
-            assert isinstance(request_id, UUID)  # what the store gives for UUID
+            assert isinstance(request_id, UUID)  # the store's type for UUID
             if request_id in self._refused:
                 continue
             try:

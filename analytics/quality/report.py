@@ -1,4 +1,4 @@
-"""Answers of a window against a reference: lengths, finish reasons, refusals, tool calls, schema failures."""
+"""Compares answers with a reference period: lengths, finish reasons, refusals, tool calls, schema failures."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest
 
 Verdict = Literal["same", "shifted", "changed", "too_few"]
-LEAST_ANSWERS: Final = 100  # on either side: below, chance alone moves a distribution that far
+LEAST_ANSWERS: Final = 100  # on either side: with fewer answers, shifts may be chance
 _REFUSALS: Final = frozenset({"content_filter", "refusal"})  # finish reasons
-_CERTAIN, _SHIFTED, _CHANGED = 0.001, 0.1, 0.3  # a KS distance of a tenth is a tenth of the answers moved
-_KEPT: Final = timedelta(days=360)  # requests are kept for 13 months
+_CERTAIN, _SHIFTED, _CHANGED = 0.001, 0.1, 0.3  # a KS distance of 0.1 means that a tenth of the answers moved
+_KEPT: Final = timedelta(days=360)  # requests are stored for 13 months
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the answers of one stretch of time were like."""
+    """Properties of one period's answers."""
 
     answers: int = 0
-    lengths: Mapping[int, int] | None = None  # tokens: answers
+    lengths: Mapping[int, int] | None = None  # number of answers by number of tokens
     reasons: Mapping[str, int] | None = None
     with_tools: int = 0
     schema_failures: int = 0
@@ -31,13 +31,13 @@ class Sample:
 
     @property
     def refusals(self) -> int:
-        """Return the number of answers whose finish reason says that the model or a filter refused."""
+        """Return the number of answers whose finish reason is a refusal by the model or a filter."""
         return sum(count for reason, count in (self.reasons or {}).items() if reason in _REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How one aspect moved. `current` and `reference` are its means or shares; `None` if nothing was reported."""
+    """Change of one property. `current` and `reference` are its means or shares; `None` without data."""
 
     aspect: str
     verdict: Verdict
@@ -47,7 +47,7 @@ class Change:
     ks: Distance | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values."""
+        """Return the change as JSON values."""
         return {
             "aspect": self.aspect,
             "verdict": self.verdict,
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """One tenant's answers of one model against their reference."""
+    """One tenant's answers of one model, compared with their reference."""
 
     tenant: str
     model: str
@@ -70,7 +70,7 @@ class Quality:
     changes: tuple[Change, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values, the same for the command line and the HTTP interface."""
+        """Return the JSON values that the command line and the HTTP API return."""
         return {
             "tenant": self.tenant,
             "model": self.model,
@@ -92,7 +92,7 @@ def quality_report(
 ) -> list[Quality]:
     """Compare the answers of the last `window` with those of `reference` before it, by tenant and model.
 
-    Raises InvalidRequest if the stretch is longer than requests are kept, StoreUnavailable.
+    Raises InvalidRequest if both together are longer than requests are stored (13 months), StoreUnavailable.
     """
     if window + reference > _KEPT:
         raise InvalidRequest(
@@ -121,7 +121,7 @@ def quality_report(
 
 
 def compare(tenant: str, model: str, current: Sample, reference: Sample) -> Quality:
-    """Judge how a sample differs from its reference, aspect by aspect."""
+    """Compare a sample with its reference, property by property."""
     changes = (
         _lengths(current, reference),
         _reasons(current, reference),
@@ -141,7 +141,7 @@ def _lengths(current: Sample, reference: Sample) -> Change:
     if min(current.answers, reference.answers) < LEAST_ANSWERS:
         return Change("output_tokens", "too_few", _mean(now), _mean(then))
     psi, ks = stability_index(*length_bins(now, then)), distance(now, then)
-    # Of many answers the smallest shift is certain; it is a change where it is large as well.
+    # With many answers the smallest shift is significant; it is a change only if it is large too.
     verdict = _verdict(psi)
     if ks.p_value < _CERTAIN and ks.statistic >= _SHIFTED and verdict != "changed":
         verdict = "changed" if ks.statistic >= _CHANGED else "shifted"

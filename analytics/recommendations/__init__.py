@@ -1,1 +1,1 @@
-"""Recommend savings from the records of a range, with evidence, largest first."""
+"""Recommends savings from a range's records, with evidence, largest first."""

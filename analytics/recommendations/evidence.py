@@ -1,4 +1,4 @@
-"""Read the evidence for recommendations: usage by tenant and model, and replicas by hour."""
+"""Reads the evidence for recommendations: usage by tenant and model, and replicas by hour."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ CardOf = Callable[["Slice"], AnyCard | None]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Requests that any card prices alike: how many, and their tokens: uncached input, cached input, output.
+    """Requests with equal unit prices by every card: their number, and uncached input, cached input and output tokens.
 
-    `tier` is the service tier, `input_tokens` a number in the same tier of long prompts as theirs.
+    `tier` is the service tier, `input_tokens` a number in the same price tier of long prompts.
     """
 
     requests: int
@@ -33,7 +33,7 @@ class Slice:
     input_tokens: int = 0
 
     def at(self, card: AnyCard) -> int | None:
-        """Price it with a card of its service tier, in pico-USD; `None` if the card does not say."""
+        """Return the cost by a card at its service tier, in pico-USD; `None` if the card has no price."""
         total = self.requests * card.request_pico_usd
         for rate, tokens in (
             (card.rate("input_text", self.input_tokens), self.fresh),
@@ -50,32 +50,32 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some requests, in slices of one price each."""
+    """Requests, in slices with equal unit prices."""
 
     slices: tuple[Slice, ...] = ()
 
     @property
     def requests(self) -> int:
-        """Count the requests."""
+        """Return the number of requests."""
         return sum(one.requests for one in self.slices)
 
     @property
     def fresh(self) -> int:
-        """Return the tokens of uncached input."""
+        """Return the number of uncached input tokens."""
         return sum(one.fresh for one in self.slices)
 
     @property
     def cached(self) -> int:
-        """Return the tokens of cached input."""
+        """Return the number of cached input tokens."""
         return sum(one.cached for one in self.slices)
 
     @property
     def produced(self) -> int:
-        """Return the tokens of output."""
+        """Return the number of output tokens."""
         return sum(one.produced for one in self.slices)
 
     def at(self, card_of: CardOf) -> int | None:
-        """Price every slice with the card that `card_of` returns for it, in pico-USD; `None` if one has no price."""
+        """Return the cost of all slices (pico-USD) by the cards of `card_of`; `None` if one has no price."""
         total = 0
         for one in self.slices:
             card = card_of(one)
@@ -88,7 +88,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Uncached input that the turn before had sent already: of how many turns, and how many tokens."""
+    """Uncached input repeated from the previous turn: number of turns and of tokens."""
 
     turns: int
     tokens: int
@@ -97,9 +97,9 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A tenant's use of a model at a provider, and of it what is small, what nobody waits for, what was sent again.
+    """A tenant's use of a model at a provider, and its small, non-interactive and repeated parts.
 
-    `region` is empty unless a card is made for it.
+    `region` is empty unless a card is for that region.
     """
 
     tenant: str
@@ -113,14 +113,14 @@ class Use:
 
 
 def hit_rate(card: AnyCard, input_tokens: int) -> int | None:
-    """Return what a card asks for a token of cached input: a provider without a price for hits bills them as input."""
+    """Return a card's pico-USD per cached input token: that of input if it has no price for cache hits."""
     rate = card.rate("cache_read_text", input_tokens)
     return card.rate("input_text", input_tokens) if rate is None else rate
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHour:
-    """One hour of a replica: which share of it a step was busy, and how many requests waited at most."""
+    """One hour of a replica: busy share of time, and maximum queue length."""
 
     model: str
     replica: str
@@ -131,10 +131,10 @@ class ReplicaHour:
 
 
 def read_uses(store: StoreClient, period: Period, cards: Sequence[AnyCard], tenant: str | None = None) -> list[Use]:
-    """Read the use of a period, the most expensive first, in slices that each of `cards` prices alike. Raise
+    """Read the use of a period, most expensive first, in slices with equal unit prices by each of `cards`. Raises
     StoreUnavailable.
 
-    Copies to a rollout's candidate are left out: they are asked for by the rollout, whatever they cost.
+    Copies to a rollout's candidate are left out.
     """
     thresholds = thresholds_of(cards)
     parameters = {
@@ -154,7 +154,7 @@ def read_uses(store: StoreClient, period: Period, cards: Sequence[AnyCard], tena
 
 
 def read_replica_hours(store: StoreClient, period: Period) -> list[ReplicaHour]:
-    """Read how busy replicas were. They are the platform's: an engine serves all tenants. Raises StoreUnavailable."""
+    """Read the load of all tenants' replicas by hour. Raises StoreUnavailable."""
     rows = store.query(query("replica_hours"), {"start": period.start_s, "end": period.end_s})
     return [
         ReplicaHour(

@@ -1,4 +1,4 @@
-"""Recommendations from a store and price cards."""
+"""Computes recommendations from the store and price cards."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -23,9 +23,9 @@ def recommendations(
     tenant: str | None = None,
     usd_per_gpu_hour: Decimal | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Look at the time up to now, of one tenant or all, and return what could have been saved, the largest first.
+    """Return possible savings of the time up to `now`, of one tenant or all, largest first.
 
-    Replicas are the platform's: they are looked at for all tenants only. Raises StoreUnavailable.
+    Replicas belong to the platform: they are included only for all tenants. Raises StoreUnavailable.
     """
     period = Period(now - length, now)
     hours = read_replica_hours(store, period) if tenant is None else []
@@ -36,5 +36,5 @@ def recommendations(
 def recommended(
     store: StoreClient, cards: CardList, asked: AskedAt, days: int, tenant: str | None = None
 ) -> tuple[Recommendation, ...]:
-    """Return what `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
+    """Return the savings that `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
     return recommendations(store, cards.cards, asked.moment, timedelta(days=days), tenant=tenant)

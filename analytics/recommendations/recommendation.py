@@ -12,9 +12,9 @@ Kind = Literal["right_size", "cacheable_prefix", "batch", "idle_replicas", "chea
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """`saving_pico_usd` is of the time that was looked at; `None`: what it saves has no price yet, which is not zero.
+    """A recommendation. `saving_pico_usd` is for the examined time; `None`: unknown, as a price is missing.
 
-    `tenant` is empty for what concerns the platform. `caution` says what the figures cannot know.
+    `tenant` is empty for the platform. `caution` is what to check first.
     """
 
     kind: Kind
@@ -27,11 +27,11 @@ class Recommendation:
 
     @property
     def saving_usd(self) -> Decimal | None:
-        """Return the saving in USD, exactly."""
+        """Return the saving in USD, exact."""
         return None if self.saving_pico_usd is None else usd(self.saving_pico_usd)
 
     def as_json(self) -> dict[str, object]:
-        """Return what is printed of it; money as text."""
+        """Return the JSON values that commands print; money is text."""
         return {
             "kind": self.kind,
             "tenant": self.tenant,
@@ -44,7 +44,7 @@ class Recommendation:
 
 
 def ranked(found: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-    """Order by saving, the largest first; those without a price come last, in their own order."""
+    """Return recommendations by saving, largest first; those of unknown saving are last, in the given order."""
     return tuple(
         sorted(
             found,

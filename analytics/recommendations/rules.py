@@ -1,6 +1,6 @@
-"""Rules that recommend savings from usage, price cards and replica hours. Pure.
+"""Rules that recommend savings from usage, price cards and replica hours, without I/O.
 
-Savings are what the same tokens would have cost: they are not added up, for two rules may speak of the same request.
+Savings are differences of cost for the same tokens. They must not be summed: two rules may concern the same request.
 """
 
 import math
@@ -17,9 +17,9 @@ from contracts.pricing.money import PICO_USD_PER_USD
 from contracts.pricing.prices import PriceBook
 from contracts.pricing.service_tiers import BATCH
 
-MIN_REQUESTS: Final = 50  # fewer are no traffic to rearrange
-MIN_SHARE: Final = Decimal("0.1")  # of the cost concerned: a saving below it is not worth a change
-_FULL: Final = 0.7  # of a replica's time: beyond it, answers begin to wait (half again as long at 2/3 busy, M/D/1)
+MIN_REQUESTS: Final = 50  # minimum number of requests of a recommendation
+MIN_SHARE: Final = Decimal("0.1")  # minimum share of cost that a saving must have
+_FULL: Final = 0.7  # of a replica's time: at higher load, requests queue (M/D/1: at 2/3 busy, one service time)
 _FEWEST_HOURS: Final = 24
 
 _Offer = tuple[str, str, str]  # model, provider, region
@@ -32,8 +32,8 @@ def recommend(
     hours: Sequence[ReplicaHour] = (),
     usd_per_gpu_hour: Decimal | None = None,
 ) -> list[Recommendation]:
-    """Apply every rule, in no order: see `ranked`. Both sides of a saving are priced by the cards that hold at
-    `moment`: what was recorded may be of a price that has ended since."""
+    """Return the recommendations of every rule, unordered (see `ranked`). Both sides of a saving are priced by the
+    cards valid at `moment`, as recorded prices may have ended."""
     offers = {(use.model, use.provider, use.region) for use in uses if use.model}
     prices = _Prices(book, moment)
     found: list[Recommendation] = []
@@ -48,30 +48,30 @@ def recommend(
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """The cards that hold at a moment."""
+    """The cards valid at a time."""
 
     book: PriceBook
     moment: datetime
 
     def own(self, use: Use) -> CardOf:
-        """Return which card prices a slice of a use where it is answered today."""
+        """Return the function that finds the card for a slice of a use at its present provider."""
         card = self.book.card_for(use.model, use.tenant, self.moment, use.provider, use.region)
         return lambda one: None if card is None else card.at_tier(one.tier)
 
     def priced(self, use: Use, part: Part) -> tuple[Part, int]:
-        """Return of a part what has a price today, and that price."""
+        """Return the slices of a part that have a price, and their cost in pico-USD."""
         own = self.own(use)
         known = Part(tuple(one for one in part.slices if Part((one,)).at(own) is not None))
         return known, known.at(own) or 0
 
     def elsewhere(self, offer: _Offer, tenant: str) -> CardOf:
-        """Return which card prices a slice if an offer answers it; a service tier that it lacks is its standard one."""
+        """Return the function that finds the card for a slice at an offer; a tier that the offer lacks is standard."""
         model, provider, region = offer
         card = self.book.card_for(model, tenant, self.moment, provider, region)
         return lambda one: None if card is None else card.at_tier(one.tier) or card
 
     def cheapest(self, part: Part, tenant: str, offers: Iterable[_Offer]) -> tuple[_Offer, int] | None:
-        """Return the offer that asks least for some requests, and what it asks; `None` if none has a price."""
+        """Return the cheapest offer for a part and its cost in pico-USD; `None` if no offer has prices."""
         found = [(price, offer) for offer in offers if (price := part.at(self.elsewhere(offer, tenant))) is not None]
         if not found:
             return None
@@ -80,7 +80,7 @@ class _Prices:
 
 
 def _right_size(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator[Recommendation]:
-    """Small requests to a dear model: what the cheapest other model that is served here would have asked for them."""
+    """Recommend the cheapest other model served here for small requests to an expensive model."""
     small, now = prices.priced(use, use.small)
     best = prices.cheapest(small, use.tenant, [one for one in offers if one[0] != use.model])
     if not _is_traffic(small.requests) or best is None:
@@ -106,7 +106,7 @@ def _right_size(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator
 
 
 def _cheaper_provider(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator[Recommendation]:
-    """The same model, sold for less by another provider, or in another region, that is served here."""
+    """Recommend another provider or region served here that sells the same model for less."""
     others = [one for one in offers if one[0] == use.model and one[1:] != (use.provider, use.region)]
     priced, now = prices.priced(use, use.all)
     best = prices.cheapest(priced, use.tenant, others)
@@ -140,7 +140,7 @@ def _residence(use: Use, to: str) -> str:
 
 
 def _cacheable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
-    """Input that a conversation's turn before had sent already, and that was paid as new."""
+    """Recommend prompt caching for input repeated from a conversation's previous turn that was billed as uncached."""
     own = prices.own(use)
     _, now = prices.priced(use, use.all)
     turns = tokens = saving = 0
@@ -169,11 +169,11 @@ def _cacheable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
 
 
 def _batchable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
-    """Whole answers of no conversation and no end user: what batches would have asked for them."""
+    """Recommend batches for non-streamed requests without a conversation or end user."""
     card = prices.own(use)(Slice(0, 0, 0, 0))
     batch = None if card is None else card.at_tier(BATCH)
     if batch is None or batch is card:
-        return  # without a price for batches there is nothing to promise
+        return  # without a price for batches the saving is unknown
     patient, now = prices.priced(use, use.patient)
     price = patient.at(lambda _: batch)
     if not _is_traffic(patient.requests) or price is None:
@@ -195,7 +195,7 @@ def _batchable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
 
 
 def idle_replicas(hours: Sequence[ReplicaHour], usd_per_gpu_hour: Decimal | None) -> Iterator[Recommendation]:
-    """Replicas that the busiest hour of all would not have needed, a model's work spread over 70 % of each."""
+    """Recommend fewer replicas of a model if the busiest hour's work needs fewer, each 70 % busy."""
     by_model: defaultdict[str, dict[int, list[ReplicaHour]]] = defaultdict(dict)
     for one in hours:
         by_model[one.model].setdefault(one.hour, []).append(one)

@@ -1,1 +1,1 @@
-"""Providers' bills against recorded usage: imported, matched, and every difference named."""
+"""Reconciliation of providers' bills with recorded usage: import, matching, and causes of all differences."""

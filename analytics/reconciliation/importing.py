@@ -1,4 +1,4 @@
-"""Importing a provider's bill: read whole, checked against what is there, and written in one transaction."""
+"""Imports a provider's bill: parses it, checks it against earlier imports, and stores it in one transaction."""
 
 import hashlib
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ _USD: Final = "USD"
 
 @dataclass(frozen=True, slots=True)
 class BillFile:
-    """A file as it is given. `usd_rate` is how many USD one unit of its currency is, `None` for a file in USD.
+    """A bill file to import. `usd_rate` is USD per unit of its currency, `None` for a file in USD.
 
-    `replaces`: take the place of what was imported of the same provider, month and format.
+    `replaces`: replace the earlier import of the same provider, month and format.
     """
 
     content: bytes
@@ -45,10 +45,10 @@ class BillFile:
 
 
 def import_bill(database: ControlDatabase, author: Author, file: BillFile) -> ProviderBill:
-    """Import a bill, all of it or nothing.
+    """Import a bill completely, in one transaction.
 
-    Raise UnreadableBill as `read_bill` does, InvalidRequest on a missing rate or provider, Conflict if the file or
-    some of its lines are there already.
+    Raises UnreadableBill as `read_bill` does, InvalidRequest on a missing rate or provider, Conflict if the file or
+    some of its lines were imported before.
     """
     _check_month(file.month)
     bill = read_bill(file.content, month=file.month, form=file.format)
@@ -108,13 +108,13 @@ def _in_usd(line: BillLine, rate: Decimal) -> BillLine:
     return structs.replace(
         line,
         amount=None if line.amount is None else round(line.amount * rate),
-        unit_price=None,  # in USD it is not a whole number any more
+        unit_price=None,  # converted to USD, it is no longer a whole number
         step=max(int(line.step * rate) + 1, 1),
     )
 
 
 def _refuse_repeated(session: Session, known: Sequence[ProviderBill], lines: Sequence[BillLine]) -> None:
-    """Refuse lines that another imported file has: they would count twice."""
+    """Raise Conflict on lines that another imported file has, as they would count twice."""
     for bill, packed in zip(known, packed_lines(session, known), strict=True):
         there = {line.subject for line in unpack_lines(packed, BillLine)}
         repeated = [line for line in lines if line.subject in there]

@@ -1,9 +1,9 @@
 """Matches a provider's bill with recorded usage, and names the cause of every difference.
 
-Pure: bill lines and recorded usage in, findings out. The findings of a month sum exactly to what the provider bills
-less what was recorded. A difference in tokens gets a cause only if there is evidence for it: a request whose usage is
-an estimate, a try that failed late, the same tokens at another tier, kind or day. What is left is `unknown`. A
-difference in money for the same tokens is a difference in price, or rounding within the last decimal place of the bill.
+Without I/O: it returns findings for bill lines and recorded usage. A month's findings sum exactly to the bill minus
+recorded cost. A difference in tokens gets a cause only with evidence: a request with estimated usage, an attempt that
+failed late, the same tokens at another service tier, kind of usage or day. The rest is `unknown`. A difference in money
+for the same tokens is a difference in price, or rounding within the last decimal place of the bill.
 """
 
 from collections import defaultdict
@@ -37,11 +37,11 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 _APART: Final[Mapping[str, Cause]] = {TAX: "tax", CREDIT: "credit", FEE: "fee", ROUNDING: "rounding"}
 _LATE_DAYS: Final = 3
 _INPUT: Final = frozenset(INPUT_LEAVES)
-_MOST_TOKENS: Final = 2_000_000  # that one request of unknown usage can have had: the largest context window
+_MOST_TOKENS: Final = 2_000_000  # maximum of one request of unknown usage: the largest context window
 
 
 class Bucket(NamedTuple):
-    """What is compared as one: a day (UTC), a model, and a target; the target is empty if keys are not told apart."""
+    """A unit of comparison: a day (UTC), a model, and a target; the target is empty if keys are not distinguished."""
 
     day: str
     model: str
@@ -49,7 +49,7 @@ class Bucket(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A part of a bucket: a service tier and a kind of tokens."""
+    """A part of a bucket: a service tier and a kind of usage."""
 
     tier: str
     kind: str
@@ -57,9 +57,9 @@ class Cell(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedCell:
-    """Recorded usage of a cell. `by_rate` has tokens by the general card's pico-USD per token; `None`: unpriced.
+    """Recorded usage of a cell. `by_rate`: tokens by the general card's pico-USD per token; `None`: unpriced.
 
-    `recorded` is what was recorded, `expected` the same at the general card instead of a tenant's own.
+    `recorded` is the recorded cost (pico-USD), `expected` the cost by the general card instead of a tenant's own.
     """
 
     tokens: int = 0
@@ -79,8 +79,8 @@ class RecordedCell:
 class RecordedBucket:
     """Recorded usage of a bucket, and the evidence for differences.
 
-    `uncertain` counts requests whose usage is an estimate or not known, `retried` the tokens of tries that failed in a
-    way that a provider may bill.
+    `uncertain` counts requests with estimated or unknown usage, `retried` the tokens of failed attempts that a provider
+    may bill.
     """
 
     cells: dict[Cell, RecordedCell] = field(default_factory=dict)
@@ -88,22 +88,22 @@ class RecordedBucket:
     retried: dict[str, int] = field(default_factory=dict)
 
     def cell(self, cell: Cell) -> RecordedCell:
-        """Return a cell, made if it is new."""
+        """Return a cell, which is created if it is new."""
         found = self.cells.get(cell)
         if found is None:
             found = self.cells[cell] = RecordedCell()
         return found
 
 
-# What the general card asks for a token of a cell, in pico-USD; `None` if no card prices it.
+# The general card's pico-USD per token of a cell; `None` if no card prices it.
 Rates: TypeAlias = Callable[[Bucket, Cell], int | None]
-# The bucket that a bill line belongs to, and whether its key is one of ours.
+# The bucket of a bill line, and whether its key belongs to a target.
 Place: TypeAlias = Callable[[BillLine], tuple[Bucket, bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One difference and its cause: above 0 the provider bills more than was recorded. `tokens` is their difference."""
+    """One difference and its cause: positive if the provider bills more than recorded. `tokens` is in tokens."""
 
     bucket: Bucket
     cell: Cell
@@ -114,7 +114,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """All of a month: what the bill says, what was recorded, and the differences."""
+    """A month's billed cost, recorded cost, and differences."""
 
     billed: int
     recorded: int
@@ -124,11 +124,11 @@ class Matched:
 
     @property
     def difference(self) -> int:
-        """Return by how much the bill is more, in pico-USD."""
+        """Return the bill minus recorded cost, in pico-USD."""
         return self.billed - self.recorded
 
     def by_cause(self) -> dict[Cause, int]:
-        """Return the sum of each cause that was found."""
+        """Return the sum of each cause, in pico-USD."""
         sums: dict[Cause, int] = {}
         for one in self.found:
             sums[one.cause] = sums.get(one.cause, 0) + one.amount
@@ -138,9 +138,9 @@ class Matched:
 @dataclass(slots=True)
 class _BilledCell:
     tokens: int | None = None
-    counted: int | None = None  # by a usage report, which is about the same tokens as a report of costs
+    counted: int | None = None  # from a usage report, which has the same tokens as a cost report
     amount: int | None = None
-    stated: int | None = 0  # what the lines come to at their stated unit prices; None: one states none
+    stated: int | None = 0  # cost at the lines' stated unit prices; None: a line states none
     step: int = 0
 
     def add(self, line: BillLine) -> None:
@@ -159,14 +159,14 @@ class _BilledCell:
 
     @property
     def own_rate(self) -> Fraction | None:
-        """Return what the provider asks for a token: as stated, else by amount and tokens."""
+        """Return the provider's price per token (pico-USD): as stated, else amount by tokens."""
         if not self.tokens or self.amount is None:
             return None
         return Fraction(self.amount if self.stated is None else self.stated, self.tokens)
 
 
 class _Work:
-    """One bucket while it is matched: what is billed, what is recorded, and which tokens have no cause yet."""
+    """State of one bucket's matching: billed and recorded usage, and tokens without a cause so far."""
 
     __slots__ = (
         *("billed", "bucket", "evidence_retried", "evidence_uncertain", "found", "left", "rates", "recorded"),
@@ -180,13 +180,13 @@ class _Work:
         self.billed: dict[Cell, _BilledCell] = {}
         self.left: dict[Cell, int] = {}
         self.found: dict[tuple[Cell, Cause], tuple[int, int]] = {}
-        self.transferred: dict[Cell, int] = {}  # money of tokens that the books have at another cell than the bill
-        self.inexact = 0  # how many amounts were rounded to a whole pico-USD
+        self.transferred: dict[Cell, int] = {}  # cost of tokens that are in another cell in the ledger than in the bill
+        self.inexact = 0  # number of amounts rounded to a whole pico-USD
         self.evidence_retried = dict(recorded.retried)
         self.evidence_uncertain = recorded.uncertain * _MOST_TOKENS
 
     def open(self) -> None:
-        """Compute the difference in tokens of each cell. A file without tokens has those that its price tells of."""
+        """Compute the difference in tokens of each cell. Tokens that a file lacks are inferred from its prices."""
         has_counts = any(billed.counted is not None for billed in self.billed.values())
         for cell, billed in self.billed.items():
             if has_counts:
@@ -210,7 +210,7 @@ class _Work:
                 self.left[cell] = difference
 
     def rate(self, cell: Cell) -> Fraction | int | None:
-        """Return what a further token of a cell is worth: by the card, else by the bill."""
+        """Return the price of a token of a cell (pico-USD): by the card, else by the bill; `None` if unknown."""
         own = self.recorded.cells.get(cell)
         if own is not None and own.tokens:
             known = [(tokens, rate) for rate, tokens in own.by_rate.items() if rate is not None and tokens]
@@ -223,28 +223,28 @@ class _Work:
         return None if given is None else given.own_rate
 
     def worth(self, cell: Cell) -> Fraction | int:
-        """Return the worth of a further token of a cell; 0 if nobody has a price for it."""
+        """Return the price of a token of a cell (pico-USD); 0 if unknown."""
         return self.rate(cell) or 0
 
     def add(self, cell: Cell, cause: Cause, amount: Fraction | int, tokens: int = 0) -> None:
-        """Add to what was found."""
+        """Add a difference to the findings."""
         known = self.found.get((cell, cause), (0, 0))
         self.found[cell, cause] = (known[0] + self.whole(amount), known[1] + tokens)
 
     def transfer(self, source: Cell, goal: Cell, amount: Fraction | int) -> None:
-        """Move recorded money from the cell that the books have it in to the one that the bill has it in."""
+        """Move recorded cost from its cell in the ledger to the cell in the bill."""
         whole = self.whole(amount)
         self.transferred[source] = self.transferred.get(source, 0) - whole
         self.transferred[goal] = self.transferred.get(goal, 0) + whole
 
     def whole(self, amount: Fraction | int) -> int:
-        """Round to a whole pico-USD, and count if that changed it."""
+        """Round to a whole pico-USD, and count roundings."""
         found = round(amount)
         self.inexact += found != amount
         return found
 
     def take(self, cell: Cell, tokens: int) -> None:
-        """Accept tokens from what has no cause yet."""
+        """Subtract tokens from those without a cause."""
         rest = self.left.get(cell, 0) - tokens
         if rest:
             self.left[cell] = rest
@@ -253,12 +253,12 @@ class _Work:
 
     @property
     def has_evidence(self) -> bool:
-        """Return whether something here can explain tokens that were billed and not recorded."""
+        """Return whether the bucket has evidence for tokens that were billed and not recorded."""
         return bool(self.recorded.uncertain or self.recorded.retried)
 
 
 def match(lines: Iterable[BillLine], recorded: Mapping[Bucket, RecordedBucket], rates: Rates, place: Place) -> Matched:
-    """Match bill lines with recorded usage."""
+    """Return the differences between bill lines and recorded usage, with their causes."""
     works: dict[Bucket, _Work] = {}
     found: list[Found] = []
     billed_days: set[str] = set()
@@ -305,7 +305,7 @@ def match(lines: Iterable[BillLine], recorded: Mapping[Bucket, RecordedBucket], 
 
 
 def _match_moves(works: Iterable[_Work]) -> None:
-    """Find tokens that the provider counts at another tier, or as another kind of input, than was recorded."""
+    """Find tokens billed at another service tier, or as another kind of input, than recorded."""
     for work in works:
         if len(work.left) < 2:
             continue
@@ -335,12 +335,12 @@ def _move(work: _Work, *, same_kind: bool, same_tier: bool, is_exact: bool) -> N
 
 
 def _may_be_part(work: _Work, source: Cell, goal: Cell) -> bool:
-    """Return whether unequal tokens may be the same ones: nothing else explains them, or all of a cell has moved."""
+    """Return whether unequal numbers may be the same tokens: no other explanation, or a whole cell moved."""
     return not work.has_evidence or (source not in work.billed and goal not in work.recorded.cells)
 
 
 def _moved(work: _Work, source: Cell, goal: Cell, tokens: int) -> None:
-    """Name what it changes that tokens are billed as `goal` and recorded as `source`: the kind first, then the tier."""
+    """Add the findings for tokens recorded as `source` and billed as `goal`: for the kind first, then for the tier."""
     between = Cell(source.tier, goal.kind)
     start, end = work.worth(source), work.worth(goal)
     middle = start if source.kind == goal.kind else (work.worth(between) if source.tier != goal.tier else end)
@@ -352,7 +352,7 @@ def _moved(work: _Work, source: Cell, goal: Cell, tokens: int) -> None:
 
 
 def _match_late(works: Mapping[Bucket, _Work], billed_days: set[str]) -> None:
-    """Find tokens that are billed on a later day than the one on which they were recorded, the surest first."""
+    """Find tokens billed on a later day than recorded, most certain matches first."""
     ordered = [works[bucket] for bucket in sorted(works)]
     for find in (_late_exactly, _late_missing, _late_hidden):
         for after in range(1, _LATE_DAYS + 1):
@@ -360,13 +360,13 @@ def _match_late(works: Mapping[Bucket, _Work], billed_days: set[str]) -> None:
                 later = works.get(work.bucket._replace(day=_day_after(work.bucket.day, after)))
                 if later is None or not later.left:
                     continue
-                # Of a day that is missing as a whole, only what is equal is late.
+                # For a day without bill lines, only equal numbers count as late.
                 if find is _late_exactly or work.bucket.day in billed_days:
                     find(work, later)
 
 
 def _late_exactly(work: _Work, later: _Work) -> None:
-    """Find as many tokens on a later day as are missing on the first one."""
+    """Match equal numbers of tokens, missing on one day and extra on a later one."""
     for goal, more in list(later.left.items()):
         sources = [cell for cell, tokens in work.left.items() if tokens == -more and _is_akin(cell, goal)]
         sources.sort(key=lambda cell: cell != goal)
@@ -375,7 +375,7 @@ def _late_exactly(work: _Work, later: _Work) -> None:
 
 
 def _late_missing(work: _Work, later: _Work) -> None:
-    """Find a part of what is missing on a later day, or more than that if the first day has something to hide it."""
+    """Match a part of the tokens missing on one day on a later day, or more if the first day has evidence."""
     for goal, more in list(later.left.items()):
         missing = -work.left.get(goal, 0)
         if more <= 0 or missing <= 0 or (later.has_evidence and more < missing):
@@ -385,7 +385,7 @@ def _late_missing(work: _Work, later: _Work) -> None:
 
 
 def _late_hidden(work: _Work, later: _Work) -> None:
-    """Find tokens on a later day, with nothing there to explain them, of a day whose evidence hides that they lack."""
+    """Match extra tokens of a later day without evidence to a day whose evidence offsets the missing ones."""
     if not work.has_evidence or later.has_evidence:
         return
     for goal, more in list(later.left.items()):
@@ -414,7 +414,7 @@ def _late(work: _Work, later: _Work, source: Cell, goal: Cell, tokens: int) -> N
 
 
 def _match_tokens(work: _Work, *, is_missing: bool, is_used: bool) -> None:
-    """Assign a cause to the remaining difference of tokens."""
+    """Assign causes to the remaining differences in tokens."""
     for cell, tokens in sorted(work.left.items()):
         worth, left = work.worth(cell), tokens
         if is_missing and left < 0:
@@ -438,7 +438,7 @@ def _match_tokens(work: _Work, *, is_missing: bool, is_used: bool) -> None:
 
 
 def _retried(work: _Work, kind: str, tokens: int) -> int:
-    """Return how many of some tokens failed attempts account for; of other kinds of input if these are as many."""
+    """Return how many of the tokens failed attempts account for; other kinds of input count if equal in number."""
     known = work.evidence_retried
     akin = kind if known.get(kind) else next((one for one in known if one in _INPUT and known[one] == tokens), "")
     if akin != kind and kind not in _INPUT:
@@ -450,7 +450,7 @@ def _retried(work: _Work, kind: str, tokens: int) -> int:
 
 
 def _match_money(work: _Work, cause: Cause) -> None:
-    """Compare the money, cell by cell: tokens have their causes, what remains is price (`cause`) or rounding."""
+    """Compare cost by cell after tokens have causes: differences are of price (`cause`) or rounding."""
     by_kind: dict[str, list[Cell]] = defaultdict(list)
     for cell in {*work.billed, *work.recorded.cells}:
         by_kind[cell.kind].append(cell)
@@ -460,7 +460,7 @@ def _match_money(work: _Work, cause: Cause) -> None:
 
 
 def _has_amounts_of_other_cells(work: _Work, cells: Sequence[Cell]) -> bool:
-    """Return whether tokens and money of one kind stand in different cells, as in a usage and a cost report."""
+    """Return whether tokens and cost are in different cells, as with separate usage and cost reports."""
     has_tokens_alone = any(work.billed[cell].amount is None for cell in cells if cell in work.billed)
     has_amount = any(work.billed[cell].amount is not None for cell in cells if cell in work.billed)
     return has_tokens_alone and has_amount
@@ -469,7 +469,7 @@ def _has_amounts_of_other_cells(work: _Work, cells: Sequence[Cell]) -> bool:
 def _match_money_of(work: _Work, kind: str, cells: Sequence[Cell], cause: Cause) -> None:
     billed = [work.billed[cell] for cell in cells if cell in work.billed]
     if billed and all(each.amount is None for each in billed):
-        return  # a usage report: tokens alone are compared
+        return  # a usage report: only tokens are compared
     own = [work.recorded.cells[cell] for cell in cells if cell in work.recorded.cells]
     main = max(cells, key=lambda cell: (cell in work.billed, cell.tier == "", cell))
     agreed = sum(each.expected - each.recorded for each in own)
@@ -490,10 +490,10 @@ def _match_money_of(work: _Work, kind: str, cells: Sequence[Cell], cause: Cause)
         return
     step = max(sum(each.step for each in billed), work.inexact + 1)
     stated = [each.stated for each in billed]
-    # Also if nothing is left: a change of price and rounding may be each other's opposite.
+    # Also if the rest is 0: a change of price and rounding may cancel out.
     rounding = amount - sum(each or 0 for each in stated)
     if any(each is None for each in stated) or abs(rounding) >= step:
-        rounding = rest if abs(rest) < step else 0  # the bill does not state its prices, or not those it bills
+        rounding = rest if abs(rest) < step else 0  # the bill does not state its prices, or states others than it bills
     if rounding:
         work.add(main, "rounding", rounding)
     if rest != rounding:

@@ -1,4 +1,4 @@
-"""Match bill lines with requests: models by all their names, targets by their keys."""
+"""Matches bill lines with requests: models by all their names, targets by their keys."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class RecordedName:
-    """How a model is recorded: the target, the model asked for, what the target calls it, what it answered as."""
+    """Names of a model in a record: the target, the requested model, the target's name for it, and the answer's."""
 
     target: str
     model: str
@@ -27,11 +27,11 @@ class RecordedName:
 
 
 class Placement:
-    """Places bill lines and recorded usage in the same buckets.
+    """Assigns bill lines and recorded usage to the same buckets.
 
-    `keys` are the names of keys in bills with the targets that use them (empty: any). Without any, all lines are ours,
-    and targets are not told apart. With some, lines of other keys are not ours. Targets are told apart only if every
-    line names a key and every target has one.
+    `keys` are keys' names in bills with the targets that use them (empty: any). Without keys, all lines belong to this
+    installation, and targets are not distinguished. With keys, lines of other keys do not belong to it. Targets are
+    distinguished only if every line has a key and every target has one.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Placement:
         self._provider = provider
         self._parents: dict[str, str] = {}
         self._display: dict[str, str] = {}
-        names_of: dict[str, str] = {}  # our model: one of the provider's names for it
+        names_of: dict[str, str] = {}  # model here to one of the provider's names for it
         targets: set[str] = set()
         known = list(recorded)
         for one in known:
@@ -67,7 +67,7 @@ class Placement:
         self._models: dict[str, str] = {}
 
     def place(self, line: BillLine) -> tuple[Bucket, bool]:
-        """Return the bucket of a line, and whether its key is one of ours; else the key stands for the target."""
+        """Return the bucket of a line, and whether its key is known; an unknown key is used as the target."""
         target = ""
         if self._keys and line.keys:
             found = next((self._keys[key] for key in line.keys if key in self._keys), None)
@@ -82,7 +82,7 @@ class Placement:
         return Bucket(day, model, name.target if self._by_target else "")
 
     def model_of(self, name: str) -> str:
-        """Return one name for all the names of a model."""
+        """Return the canonical name of a model."""
         found = self._models.get(name)
         if found is None:
             roots = [self._find(form) for form in self._forms(name)]
@@ -111,5 +111,5 @@ class Placement:
 
 
 def _squash(name: str) -> str:
-    """Return a name without what spelling adds: case, punctuation, vendor and revision."""
+    """Return a normalised name, without case, punctuation, vendor and revision."""
     return _OTHER.sub("", _REVISION.sub("", _VENDOR.sub("", name.strip().lower())))

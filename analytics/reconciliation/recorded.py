@@ -1,4 +1,4 @@
-"""Recorded usage of a provider in a month, in the buckets of its bill."""
+"""Reads a provider's recorded usage of a month, in the buckets of its bill."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from contracts.pricing.money import pico_usd
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version
 from contracts.pricing.service_tiers import VARIANT_MARK
 
-REQUEST_FEE: Final = "request"  # a card's price per request, which no provider's bill has as such
+REQUEST_FEE: Final = "request"  # a card's price per request, which providers' bills lack
 _NOON: Final = time(12, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedUsage:
-    """One group of requests as the store has them."""
+    """One group of requests from the store."""
 
     day: str
     name: RecordedName
@@ -39,7 +39,7 @@ class RecordedUsage:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRetries:
-    """Tries that failed in a way that a provider may bill."""
+    """Failed attempts that a provider may bill."""
 
     day: str
     name: RecordedName
@@ -55,9 +55,9 @@ def read_recorded(
     cards: Sequence[AnyCard],
     upstreams: Mapping[str, str],
 ) -> tuple[list[RecordedUsage], list[RecordedRetries], list[int]]:
-    """Read what was recorded of a provider from a moment until another; `upstreams` are targets' own names of models.
+    """Read a provider's recorded usage from `start` to `end`; `upstreams` are targets' own names of models.
 
-    Return usage, tries that may be billed too, and the thresholds of price tiers that tell groups apart. Raise
+    Returns usage, failed attempts that may be billed, and the thresholds of price tiers by which groups differ. Raises
     StoreUnavailable.
     """
     thresholds = sorted(
@@ -104,10 +104,10 @@ def recorded_buckets(
     kinds: Collection[str],
     provider: str,
 ) -> tuple[dict[Bucket, RecordedBucket], Rates, dict[str, list[str]]]:
-    """Return recorded usage by bucket and cell, what the general card asks for further tokens, and by which names the
-    models of buckets were asked for.
+    """Return recorded usage by bucket and cell, the general card's prices, and the names under which buckets' models
+    were requested.
 
-    `kinds` are those that the bill tells apart; others are counted within the kind that bills count them as.
+    `kinds` are the kinds of usage that the bill distinguishes; others count as the wider kind of the bill.
     """
     pricing = _Pricing(cards, thresholds, provider)
     leaves = [leaf if leaf in kinds else counted_as(leaf) for leaf in LEAVES]
@@ -132,7 +132,7 @@ def recorded_buckets(
 
 def _add(mine: RecordedBucket, one: RecordedUsage, leaves: Sequence[str], pricing: "_Pricing") -> None:
     own, general = pricing.rates(one.price_version, one.above, one.name.model, one.day, one.tier)
-    # No bill tells kinds of images apart as service tiers.
+    # No bill distinguishes kinds of images as service tiers.
     tier = "" if one.tier.startswith(VARIANT_MARK) else one.tier
     left = one.cost
     for place, tokens in enumerate(one.tokens):
@@ -145,7 +145,7 @@ def _add(mine: RecordedBucket, one: RecordedUsage, leaves: Sequence[str], pricin
         left -= tokens * (rate or 0)
     fee = own.request * one.requests
     if left or fee:
-        # The card's price per request, and what no card explains, such as of a card that was deleted.
+        # The card's price per request, and cost that no card explains, such as of a deleted card.
         expected_fee = general.request * one.requests + (left - fee)
         mine.cell(Cell(tier, REQUEST_FEE)).add(0, left, expected_fee, None)
 
@@ -160,7 +160,7 @@ _NO_RATES: Final = _Rates((None,) * len(LEAVES), 0)
 
 
 class _Pricing:
-    """Rates by price version, and the general card's for the same."""
+    """Rates by price version, and the general card's rates for the same usage."""
 
     def __init__(self, cards: Sequence[AnyCard], thresholds: Sequence[int], provider: str) -> None:
         self._by_version = {card.version: card for card in cards}
@@ -174,19 +174,19 @@ class _Pricing:
         self._versions: dict[str, AnyCard | None] = {}
 
     def note(self, name: str, model: str) -> None:
-        """Note that one of our models is what a bucket's model name stands for."""
+        """Record that a bucket's model is requested under a name."""
         known = self.asked_as.setdefault(name, [])
         if model not in known:
             known.append(model)
 
     def rates(self, version: str, above: int, model: str, day: str, tier: str) -> tuple[_Rates, _Rates]:
-        """Return the rates of a recorded price, and those of the general card."""
+        """Return the rates of a recorded price version, and those of the general card."""
         if version not in self._versions:
             self._versions[version] = card_of_version(version, self._by_version)
         own = self._versions[version]
         if own is None:
             return _NO_RATES, _NO_RATES
-        # Only a tenant's own card has another beside it, which is of the day.
+        # Only for a tenant's own card is there a general one, which is that of the day.
         is_own = bool(own.tenant)
         key = (version, above, model if is_own else "", day if is_own else "", tier)
         found = self._known.get(key)
@@ -197,7 +197,7 @@ class _Pricing:
         return found
 
     def rate_of(self, bucket: Bucket, cell: Cell) -> int | None:
-        """Return what the general card asks for a token of a cell; `None` if none does."""
+        """Return the general card's pico-USD per token of a cell; `None` if none has a price."""
         if cell.kind not in LEAVES:
             return None
         for model in self.asked_as.get(bucket.model, ()):
@@ -210,7 +210,7 @@ class _Pricing:
 
     def _card_at(self, model: str, day: str, tier: str) -> AnyCard | None:
         at = datetime.combine(date.fromisoformat(day), _NOON)
-        # Bills do not say where a target is: the card for any region counts, if there is one.
+        # Bills do not state regions: the card for all regions is used, if there is one.
         found = (self._book.card_for(model, "", at, self._provider, region) for region in self._regions)
         card = next((one for one in found if one is not None), None)
         return None if card is None else card.at_tier(tier)
@@ -226,5 +226,5 @@ def _rate(card: AnyCard, leaf: Leaf | str, input_tokens: int) -> int | None:
 
 
 def kinds_of(lines: Iterable[BillLine]) -> frozenset[str]:
-    """Return the kinds of tokens that bill lines tell apart."""
+    """Return the kinds of usage that bill lines distinguish."""
     return frozenset(line.kind for line in lines)

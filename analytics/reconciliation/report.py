@@ -1,4 +1,4 @@
-"""Reconcile a provider's month: match bills with recorded usage, sum differences by cause, store them for alerts."""
+"""Reconciles a provider's month: matches bills with recorded usage, sums differences by cause, and stores the sums."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ from contracts.pricing.money import usd
 from contracts.pricing.prices import AnyCard
 
 _UTC: Final = ZoneInfo("UTC")
-_AGAIN: Final = timedelta(hours=6)  # records may arrive late: looked at again
-_MOST_LINES: Final = 10_000  # of differences in an answer
-# Other names under which requests of a provider are recorded.
+_AGAIN: Final = timedelta(hours=6)  # reconciled again, as records may arrive late
+_MOST_LINES: Final = 10_000  # maximum number of differences in a response
+# Other names of a provider in records.
 _RECORDED_AS: Final[Mapping[str, frozenset[str]]] = {
     "azure": frozenset({"azure", "azure_ai", "azure.ai.openai", "azure.ai.inference"}),
     "bedrock": frozenset({"bedrock", "bedrock_converse", "aws.bedrock"}),
@@ -70,25 +70,25 @@ CAUSE_WORDS: Final[Mapping[Cause, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """A provider's month: its bills, and how they match what was recorded. Amounts of `matched` are pico-USD."""
+    """A provider's month: its bills, and how they match recorded usage. Amounts of `matched` are pico-USD."""
 
     provider: str
     month: str
     bills: tuple[ProviderBill, ...]
     matched: Matched
     computed_at: datetime
-    asked_as: Mapping[str, Sequence[str]]  # by the bill's name of a model, the names that applications ask for
+    asked_as: Mapping[str, Sequence[str]]  # by the bill's name of a model, the names in requests
 
     @property
     def unknown(self) -> int:
-        """Return the sum of what has no cause, without regard to sign, in pico-USD."""
+        """Return the sum of the absolute differences without a cause, in pico-USD."""
         return sum(abs(one.amount) for one in self.matched.found if one.cause == "unknown")
 
 
 def reconcile(store: StoreClient, session: Session, provider: str, month: str, now: datetime) -> Reconciled:
-    """Reconcile a provider's month. Raise NotFound if no bill of it was imported, InvalidRequest, StoreUnavailable."""
+    """Reconcile a provider's month. Raises NotFound without an imported bill, InvalidRequest, StoreUnavailable."""
     period = month_period(month, _UTC)
-    # A later bill may have lines of this month, and an earlier file none of it.
+    # A later bill may have lines of this month, and an earlier one none.
     bills = [bill for bill in list_bills(session, provider=provider) if bill.month >= month]
     if not any(bill.month == month for bill in bills):
         raise NotFound(
@@ -117,8 +117,8 @@ def reconcile_lines(
     cards: Sequence[AnyCard],
     upstreams: Mapping[str, str],
 ) -> tuple[Matched, dict[str, list[str]]]:
-    """Match bill lines with what was recorded of a provider; return also what models are asked for as. Raise
-    StoreUnavailable."""
+    """Match bill lines with a provider's recorded usage; return also models' names in requests, by the bill's name.
+    Raises StoreUnavailable."""
     usage, retries, thresholds = read_recorded(
         store, *between, _RECORDED_AS.get(provider, frozenset({provider})), cards, upstreams
     )
@@ -133,7 +133,7 @@ def reconcile_lines(
 
 
 def keep(session: Session, reconciled: Reconciled) -> Reconciliation:
-    """Keep the sums of a reconciliation, which the alarm reads."""
+    """Store the sums of a reconciliation, for alerts and pages."""
     names = bill_names(session, reconciled.provider)
     matched = reconciled.matched
     return keep_reconciliation(
@@ -151,7 +151,7 @@ def keep(session: Session, reconciled: Reconciled) -> Reconciliation:
 
 
 class KeptDifference(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A difference as it is kept for the page. `asked_as`: the model's only name for applications, if it is one."""
+    """A stored difference, for the page. `asked_as`: the model's name in requests, if it has only one."""
 
     day: str
     model: str
@@ -165,14 +165,14 @@ class KeptDifference(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, one: Found, asked_as: Mapping[str, Sequence[str]]) -> "KeptDifference":
-        """Return a difference as it is kept."""
+        """Convert a difference to its stored form."""
         names = asked_as.get(one.bucket.model, ())
         return cls(*one.bucket, *one.cell, one.cause, one.amount, one.tokens, names[0] if len(names) == 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationBoard:
-    """What the page shows: the last look at each provider's month, and the differences of the one that is chosen."""
+    """Data of the page: the latest reconciliation of each provider's month, and the chosen one's differences."""
 
     reconciliations: tuple[Reconciliation, ...]
     bills: tuple[ProviderBill, ...]
@@ -180,7 +180,7 @@ class ReconciliationBoard:
 
 
 def reconciliation_board(session: Session, provider: str = "", month: str = "") -> ReconciliationBoard:
-    """Read what was found last, and the differences of one provider's month if it is named."""
+    """Read the latest reconciliations, and the differences of one provider's month if given."""
     rows = tuple(list_reconciliations(session))
     if not provider or not any((row.provider, row.month) == (provider, month) for row in rows):
         return ReconciliationBoard(rows, tuple(list_bills(session)), ())
@@ -189,7 +189,7 @@ def reconciliation_board(session: Session, provider: str = "", month: str = "") 
 
 
 class Reconciler:
-    """Reconciles the months whose bills are new, and recent ones again. A chore of the analytics process."""
+    """Reconciles months with new bills, and recent ones again: a periodic job of the analytics process."""
 
     def __init__(self, database: ControlDatabase, store: StoreClient, now: Callable[[], datetime]) -> None:
         self._database = database
@@ -197,7 +197,7 @@ class Reconciler:
         self._now = now
 
     def write_due(self) -> int:
-        """Reconcile what is due; return how many months. Raise StoreUnavailable, ControlUnavailable."""
+        """Reconcile the months that are due; return their number. Raises StoreUnavailable, ControlUnavailable."""
         now, done = self._now(), 0
         with self._database.session() as session:
             known = {(row.provider, row.month): row for row in list_reconciliations(session)}
@@ -224,7 +224,7 @@ class Reconciler:
 
 
 def cause_sums(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return each cause's sum and number of differences."""
+    """Return each cause's sum and number of differences, as JSON values."""
     return [
         {
             "cause": cause,
@@ -240,7 +240,7 @@ def cause_sums(found: Sequence[Found]) -> list[dict[str, Any]]:
 def reconciled_as_json(
     reconciled: Reconciled, *, day: str = "", model: str = "", cause: str = "", limit: int = _MOST_LINES
 ) -> dict[str, Any]:
-    """Return a reconciliation for machines: sums by cause, and the differences of a day, model or cause."""
+    """Return a reconciliation as JSON values: sums by cause, and the differences of a day, model or cause."""
     matched = reconciled.matched
     wanted = [
         one
@@ -267,7 +267,7 @@ def reconciled_as_json(
 
 
 def found_as_json(one: Found) -> dict[str, Any]:
-    """Return one difference for machines."""
+    """Return one difference as JSON values."""
     return {
         "day": one.bucket.day,
         "model": one.bucket.model,
@@ -281,7 +281,7 @@ def found_as_json(one: Found) -> dict[str, Any]:
 
 
 def bill_as_json(row: ProviderBill) -> dict[str, Any]:
-    """Return an imported bill for machines."""
+    """Return an imported bill as JSON values."""
     return {
         "id": row.id,
         "provider": row.provider,

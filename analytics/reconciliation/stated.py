@@ -1,4 +1,4 @@
-"""Costs that providers state with their answers, beside what the same requests were recorded to cost."""
+"""Compares costs that providers state in responses with the recorded costs of the same requests."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,7 +11,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class StatedCost:
-    """One model of one target. `unstated` counts answers that stated no cost, which are in neither sum."""
+    """One model of one target. `unstated` counts answers without a stated cost, which are in neither sum."""
 
     provider: str
     target: str
@@ -23,12 +23,12 @@ class StatedCost:
 
     @property
     def difference_usd(self) -> Decimal:
-        """Return stated less recorded."""
+        """Return stated minus recorded cost."""
         return self.stated_usd - self.recorded_usd
 
 
 def stated_costs(store: StoreClient, period: Period, tenant: str | None = None) -> list[StatedCost]:
-    """Read the targets and models whose answers stated costs in a range. Raise StoreUnavailable."""
+    """Read the targets and models whose answers stated costs in a range. Raises StoreUnavailable."""
     parameters = {"start": period.start_s, "end": period.end_s, "tenant": tenant}
     return [
         StatedCost(

@@ -1,1 +1,1 @@
-"""Routing of requests to models and targets: answers, additional attempts, and quality of the choice."""
+"""Statistics of routing: answers by model and target, additional attempts, and quality of the router's choices."""

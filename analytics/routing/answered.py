@@ -1,4 +1,4 @@
-"""Answers by target, and prefix cache hits over time, both in one pass over a scope's requests or hours."""
+"""Reads answers by target and prefix cache hits over time, both in one query."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MOST_LINES: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PrefixHits:
-    """One pool in one step. `share` is `None` if no input was reported."""
+    """One pool in one time step. `share` is `None` if no input was reported."""
 
     step: datetime
     pool: str
@@ -26,13 +26,13 @@ class PrefixHits:
 
     @property
     def share(self) -> float | None:
-        """Return the share of prompt tokens that a cache had, 0 to 1."""
+        """Return the share of prompt tokens read from a cache, 0 to 1."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else None
 
 
 def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...], tuple[PrefixHits, ...]]:
-    """Read who answered in a scope, the most used first, and prefix hits over time, in order; steps without a request
-    are left out. Raises StoreUnavailable.
+    """Read the use of targets in a scope, most used first, and prefix cache hits over time, without steps that have no
+    request. Raises StoreUnavailable.
     """
     parameters = {"team": None, **scope.parameters(), "step": scope.step_seconds, "origin": scope.step_origin}
     lines: defaultdict[tuple[str, str, str, str], Use] = defaultdict(Use)
@@ -49,7 +49,7 @@ def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...]
 
 
 def _question(scope: Scope) -> str:
-    """Return the name of the query: of all tenants sums by hour are kept, where the scope is of whole hours or days."""
+    """Return the query's name: hourly sums serve scopes of all tenants with whole hours or days."""
     is_of_all = scope.tenant is None and scope.team is None
     return "routing_answered_hours" if is_of_all and scope.grain != "minute" else "routing_answered"
 

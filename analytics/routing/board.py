@@ -1,4 +1,4 @@
-"""Everything that the Routing page asks of the store, for one scope."""
+"""Reads the Routing page's data from the store."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class RoutingBoard:
-    """The answers. All cover `scope.covered`."""
+    """Data of the Routing page, all for `scope.covered`."""
 
     scope: Scope
     lines: tuple[UseLine, ...]
@@ -28,12 +28,12 @@ class RoutingBoard:
 
     @property
     def failed_tries(self) -> int:
-        """Return the number of tries that a target failed and that were made up for."""
+        """Return the number of failed attempts that were followed by another attempt."""
         return sum(one.count for one in self.tries if one.has_failed)
 
     @property
     def samples(self) -> int:
-        """Count the sampled choices."""
+        """Return the number of sampled choices."""
         return sum(one.samples for one in self.regret)
 
     @property
@@ -43,7 +43,7 @@ class RoutingBoard:
 
 
 def routing_board(store: StoreClient, scope: Scope) -> RoutingBoard:
-    """Ask the store, with four reads; with one where no request reached a target. Raises StoreUnavailable."""
+    """Read the data with four queries, or one if no request reached a target. Raises StoreUnavailable."""
     lines, hits = read_answered(store, scope)
     if not lines:
         return RoutingBoard(scope, (), (), (), (), ())

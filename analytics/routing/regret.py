@@ -1,4 +1,4 @@
-"""Regret of the router's choices, on sampled requests that recorded their alternatives (docs/replicas.md)."""
+"""Regret of the router's choices, from sampled requests with recorded alternatives (docs/replicas.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ MAX_DECISIONS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class PolicyRegret:
-    """A pool's sampled choices under one policy. Milliseconds of the time to first token.
+    """A pool's sampled choices under one policy; times are milliseconds to first token.
 
-    `overruled` choices went to another target than the one that was predicted to be quickest. `missed` is how far
-    predictions for who answered were from what came.
+    `overruled` counts choices of another target than the one predicted to be fastest. `missed` is the error of
+    predictions for the chosen targets.
     """
 
     pool: str
@@ -56,7 +56,7 @@ class _Decision(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One sampled choice: what was predicted for each target (milliseconds, the quickest first), and what came."""
+    """One sampled choice: predicted time per target (ms, fastest first), and actual time."""
 
     request_id: str
     at: datetime
@@ -92,7 +92,7 @@ def regret_by_pool(store: StoreClient, scope: Scope) -> tuple[PolicyRegret, ...]
 
 
 def worst_decisions(store: StoreClient, scope: Scope, most: int = MAX_DECISIONS) -> tuple[Decision, ...]:
-    """Read the sampled choices that are most regretted. Raises StoreUnavailable."""
+    """Read the sampled choices with the largest regret. Raises StoreUnavailable."""
     parameters = {"team": None, **scope.parameters(), "row_limit": most}
     return tuple(_decision(row) for row in store.query(query("routing_decisions"), parameters))
 

@@ -1,4 +1,4 @@
-"""Canaries and weights: which share of a route's requests each entry is stated to take, and which it took."""
+"""Compares the configured and actual share of requests of each entry of a route (weights, canaries)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ _RANK: Final[Mapping[str, int]] = {_CHOSEN: 0, _FALLBACK: 1, _ELSEWHERE: 2}
 
 @dataclass(frozen=True, slots=True)
 class EntryShare:
-    """One way of a route. Shares are 0 to 1; `None`: nothing is stated, or the route had no request.
+    """One entry of a route. Shares are 0 to 1; `None`: not configured, or no request.
 
-    `role` is "choose" (it shares the requests by weight), "fallback", or "elsewhere": a model that answered and is no
-    entry now, because the route was another then or leads on to a route that has it. `stated_share` is what the weight
-    comes to where every entry's condition holds; `condition` says when that is.
+    `role` is "choose" (an entry with a weight), "fallback", or "elsewhere": a model that answered and is not an entry,
+    because the route was changed or leads to another route with the model. `stated_share` is the weight's share when
+    all entries' conditions are met; `condition` is the entry's condition in words.
     """
 
     route: str
@@ -31,12 +31,12 @@ class EntryShare:
 
 
 def entry_shares(board: RoutingBoard, routes: Sequence[Mapping[str, Any]]) -> tuple[EntryShare, ...]:
-    """Compare routes, as the control plane lists them, with who answered in a scope. Sorted by route, then by role."""
+    """Compare routes, as listed by the control plane, with a scope's answers. Sorted by route, then role."""
     answered = by_route(board.lines)
     found: list[EntryShare] = []
     for route in routes:
         found += _of_route(str(route["id"]), route["rules"], answered.pop(str(route["id"]), {}))
-    for name, models in answered.items():  # routes that are gone
+    for name, models in answered.items():  # deleted routes
         found += _of_route(name, {}, models)
     return tuple(sorted(found, key=lambda one: (one.route, _RANK[one.role], -(one.weight or 0), one.name)))
 
@@ -49,7 +49,7 @@ def _of_route(route: str, rules: Mapping[str, Any], models: dict[str, Use]) -> l
     for role, entries in ((_CHOSEN, chosen), (_FALLBACK, fallbacks)):
         for entry in entries:
             name = str(entry.get("model") or entry.get("route") or "")
-            # Of several entries with one model the first stands for them: records name the model alone.
+            # The first of several entries with one model represents them, as records have only the model.
             use = left.pop(name, Use())
             weight = int(entry.get("weight", 1)) if role == _CHOSEN else None
             stated = weight / weights if weight is not None and weights else None

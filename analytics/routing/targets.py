@@ -1,4 +1,4 @@
-"""One line per target: how much of its pool's work it did, how often it failed, and what its cache had."""
+"""One line per target: its share of its pool's requests, failures, and prefix cache hits."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from analytics.routing.use import Use, by_target
 class TargetLine:
     """A target in a scope. `pool_share` is of its pool's requests, 0 to 1.
 
-    `failed_tries` are tries of requests that went on elsewhere or were tried again; a request whose only try failed is
-    in `use.errors`. `commonest_error` is empty if nothing failed.
+    `failed_tries` counts failed attempts that were followed by another; a request whose only attempt failed is in
+    `use.errors`. `commonest_error` is empty without failures.
     """
 
     pool: str
@@ -25,9 +25,9 @@ class TargetLine:
 
 
 def target_lines(board: RoutingBoard) -> tuple[TargetLine, ...]:
-    """Return all targets that answered or failed, by pool, those with most requests first.
+    """Return all targets that answered or failed, by pool, most requests first.
 
-    Requests that found no target at all stand under an empty one.
+    Requests without a target have an empty target.
     """
     uses, failed = by_target(board.lines), failed_by_target(board.tries)
     pools: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Tries beyond the first: retries, fallbacks, hedges, answers that went on elsewhere, and what failed before them."""
+"""Attempts beyond the first (retries, fallbacks, hedges, resumed answers), and the failures before them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from analytics.scope import Scope
 from backends.store.client import StoreClient
 
 _MOST_LINES: Final = 20_000
-FIRST: Final = "first"  # the reason of a try that nothing went before
+FIRST: Final = "first"  # the reason of a first attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """Tries of one kind in one step. Only requests with more than one try have rows of their tries.
+    """Attempts of one kind in one time step. Only requests with more than one attempt are included.
 
-    `cost_usd` is what targets asked for them, so far as it is known.
+    `cost_usd` is the sum of known costs at targets.
     """
 
     step: datetime
@@ -34,12 +34,12 @@ class Tries:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the target failed; a hedge's loser and a client that left did not."""
+        """Return whether the target failed; a hedge's losing attempt and a disconnected client are not failures."""
         return self.outcome == "error"
 
 
 def read_tries(store: StoreClient, scope: Scope) -> tuple[Tries, ...]:
-    """Read the tries of requests that needed several, by step of the scope's charts. Raises StoreUnavailable."""
+    """Read the attempts of requests with several, by time step of the scope's charts. Raises StoreUnavailable."""
     parameters = {
         "team": None,
         **scope.parameters(),
@@ -63,7 +63,7 @@ def read_tries(store: StoreClient, scope: Scope) -> tuple[Tries, ...]:
 
 
 def further_by_reason(tries: Iterable[Tries]) -> dict[str, int]:
-    """Count tries beyond the first by their reason, the most frequent first."""
+    """Count attempts beyond the first by reason, most frequent first."""
     found: Counter[str] = Counter()
     for one in tries:
         if one.reason != FIRST:
@@ -72,7 +72,7 @@ def further_by_reason(tries: Iterable[Tries]) -> dict[str, int]:
 
 
 def failed_by_target(tries: Iterable[Tries]) -> dict[tuple[str, str], Counter[str]]:
-    """Count failed attempts by pool and target, and within these by error code."""
+    """Return counts of failed attempts by pool and target, and within these by error code."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for one in tries:
         if one.has_failed:
@@ -81,7 +81,7 @@ def failed_by_target(tries: Iterable[Tries]) -> dict[tuple[str, str], Counter[st
 
 
 def failed_by_step(tries: Iterable[Tries]) -> dict[tuple[str, str], dict[datetime, int]]:
-    """Count failed attempts by pool and target, and within these by step."""
+    """Return counts of failed attempts by pool and target, and within these by time step."""
     found: dict[tuple[str, str], dict[datetime, int]] = {}
     for one in tries:
         if one.has_failed:
@@ -91,5 +91,5 @@ def failed_by_step(tries: Iterable[Tries]) -> dict[tuple[str, str], dict[datetim
 
 
 def lost_usd(tries: Iterable[Tries]) -> Decimal:
-    """Add up what tries cost that gave no answer to anybody, so far as targets said."""
+    """Return the known cost of attempts whose answer reached no client."""
     return sum((one.cost_usd for one in tries if one.outcome != "ok"), Decimal(0))

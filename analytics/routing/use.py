@@ -30,12 +30,12 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Return failed over all requests, 0 to 1; `None` if there was none."""
+        """Return failed over all requests, 0 to 1; `None` without requests."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def retried_share(self) -> float | None:
-        """Return the share that needed more than one try, 0 to 1; `None` if there was none."""
+        """Return the share of requests with more than one attempt, 0 to 1; `None` without requests."""
         return self.retried / self.requests if self.requests else None
 
     @property
@@ -51,7 +51,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class UseLine:
-    """The use of one target by one model and route. Empty: the request named no route, or reached no target."""
+    """Use of one target by model and route; empty: requests without a route, or without a target."""
 
     pool: str
     target: str
@@ -61,12 +61,12 @@ class UseLine:
 
 
 def total_of(lines: Iterable[UseLine]) -> Use:
-    """Add all lines up."""
+    """Return the sum of all lines."""
     return sum((line.use for line in lines), Use())
 
 
 def by_target(lines: Iterable[UseLine]) -> dict[tuple[str, str], Use]:
-    """Add lines up by pool and target; the target is empty for what reached none."""
+    """Return sums of lines by pool and target; the target is empty for requests that reached none."""
     found: defaultdict[tuple[str, str], Use] = defaultdict(Use)
     for line in lines:
         found[line.pool, line.target] += line.use
@@ -74,7 +74,7 @@ def by_target(lines: Iterable[UseLine]) -> dict[tuple[str, str], Use]:
 
 
 def by_route(lines: Iterable[UseLine]) -> dict[str, dict[str, Use]]:
-    """Add lines up by route and, within it, by the model that answered. Requests without a route are left out."""
+    """Return sums of lines by route and answering model, without requests that have no route."""
     found: defaultdict[str, dict[str, Use]] = defaultdict(dict)
     for line in lines:
         if line.route:

@@ -1,1 +1,1 @@
-"""Whether promises are kept: counts by indicator, error budgets, burn rates."""
+"""Service level objectives: counts by indicator, error budgets, burn rates."""

@@ -1,4 +1,4 @@
-"""An error budget over its window, day by day."""
+"""An error budget over its window, by day."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,9 +13,7 @@ from contracts.rules.objectives import Counts
 
 @dataclass(frozen=True, slots=True)
 class BudgetPoint:
-    """What was left of the budget at a moment: 1 untouched, 0 used up, below 0 overspent; `None` before anything
-    counted.
-    """
+    """Rest of an error budget at a time: 1 unused, 0 used up, negative overspent; `None` before any request."""
 
     at: datetime
     counts: Counts
@@ -24,14 +22,14 @@ class BudgetPoint:
 
 @dataclass(frozen=True, slots=True)
 class BudgetHistory:
-    """The points of one objective, the last of them now. The budget is that of the whole window's requests."""
+    """The points of one objective, the last of them now. The budget is for all requests of the window."""
 
     objective_id: str
     points: tuple[BudgetPoint, ...]
 
 
 def budget_history(store: StoreClient, promised: Promises, objective_id: str, asked: AskedAt) -> BudgetHistory:
-    """Return how the budget of one objective was used up, with one read. Raises NotFound, StoreUnavailable."""
+    """Return the history of one objective's error budget, by one query. Raises NotFound, StoreUnavailable."""
     objective = next((each for each in promised.objectives if each.id == objective_id), None)
     if objective is None:
         raise NotFound(f"objective {objective_id!r} does not exist; `tollkeeper slo list` shows those that do")

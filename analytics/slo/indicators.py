@@ -1,4 +1,4 @@
-"""Counts of good and bad requests for any number of objectives and windows, with one read of a rollup."""
+"""Counts good and bad requests for many objectives and windows, with one query of a rollup."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from contracts.rules.objectives import Counts, Indicator, Objective
 
 Rollup = Literal["indicators_minute", "indicators_hour"]
 _GRAIN_SECONDS: Final[Mapping[Rollup, int]] = {"indicators_minute": 60, "indicators_hour": 3_600}
-MINUTES_UP_TO: Final = timedelta(hours=6)  # longer windows are counted by hours: a hundredth of a day more or less
+MINUTES_UP_TO: Final = timedelta(hours=6)  # longer windows are counted by hours, with an error of a few percent
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What tells one kind of counting from another; objectives with the same one are counted together."""
+    """The indicator's parameters; objectives with the same ones are counted together."""
 
     indicator: Indicator
     ttft: int
@@ -32,7 +32,7 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The counts of one tenant's model, route and prompt class, by window."""
+    """Counts of one tenant's model, route and prompt length class, by window."""
 
     tenant: str
     model: str
@@ -50,10 +50,9 @@ class _Group:
 def count_windows(
     store: StoreClient, objectives: Sequence[Objective], windows: Iterable[timedelta], now: datetime
 ) -> dict[str, dict[timedelta, Counts]]:
-    """Count for every objective, by its id, in windows that end now. Raises StoreUnavailable.
+    """Return counts of every objective, by id, in windows that end now. Raises StoreUnavailable.
 
-    Windows up to 6 hours begin on a whole minute, longer ones on a whole hour, so they may be up to that much longer
-    than asked.
+    Windows up to 6 hours begin on a whole minute, longer ones on a whole hour, so they may be longer by up to that.
     """
     wanted = sorted(set(windows))
     found: dict[str, dict[timedelta, Counts]] = {objective.id: {} for objective in objectives}
@@ -80,7 +79,7 @@ def _count(
     sums: dict[str, tuple[Counts, ...]] = {}
     for objective in objectives:
         number = asks[_Ask.of(objective)]
-        # A tenant's objective looks at its own groups alone: with a thousand tenants that is what makes it quick.
+        # A tenant's objective checks only its own groups, which is fast with a thousand tenants.
         of_number = groups.get(number, {})
         tenants = [of_number.get(objective.tenant, [])] if objective.tenant else list(of_number.values())
         mine = [group.counts for each in tenants for group in each if group.is_of(objective)]
@@ -103,7 +102,7 @@ def _read(
         "rollup": rollup,
         "starts": starts,
         "start": min(starts),
-        "end": -(-int(now.timestamp()) // grain) * grain + grain,  # what came in this second counts
+        "end": -(-int(now.timestamp()) // grain) * grain + grain,  # includes the current second
         "tenant": next(iter(tenants)) if len(tenants) == 1 and "" not in tenants else None,
         "by_model": any(objective.model for objective in objectives),
         "by_route": any(objective.route for objective in objectives),
@@ -126,5 +125,5 @@ def _read(
 
 
 def _padded(values: object, windows: Sequence[timedelta]) -> list[int]:
-    """Read the sums by window; a sum over no row at all has none in it."""
+    """Return the sums by window; the array is empty for a sum over no rows."""
     return [int(value) for value in numbers_of(values)] or [0] * len(windows)

@@ -1,4 +1,4 @@
-"""States of objectives: the share that was good, what is left of the error budget, how fast it burns."""
+"""State of objectives: share of good requests, rest of the error budget, burn rates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Status = Literal["kept", "burning", "broken", "no_requests"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of one objective. `counts` is by burn window; `burning` are the pairs that hold, most urgent first."""
+    """State of one objective. `counts` is by burn window; `burning` are the exceeded pairs, most urgent first."""
 
     objective: Objective
     budget: ErrorBudget
@@ -24,7 +24,7 @@ class Standing:
 
     @property
     def status(self) -> Status:
-        """Return the worst state: broken (the budget is used up), burning or kept; or no_requests."""
+        """Return the worst state: broken (the budget is used up), burning, or kept (met); or no_requests."""
         remaining = self.budget.remaining_share
         if remaining is None:
             return "no_requests"
@@ -33,7 +33,7 @@ class Standing:
         return "burning" if self.burning else "kept"
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values, the same for the command line and the HTTP interface. Shares are percents."""
+        """Return the JSON values that the command line and the HTTP API return. Shares are in percent."""
         objective, counts = self.objective, self.budget.counts
         return {
             "id": objective.id,
@@ -56,9 +56,9 @@ class Standing:
 
 
 def slo_report(store: StoreClient, objectives: Sequence[Objective], now: datetime) -> list[Standing]:
-    """Return how objectives stand, in their order. Raises StoreUnavailable.
+    """Return the state of objectives, in their order. Raises StoreUnavailable.
 
-    Reads a rollup once for the burn rates' windows and once for each length of error budget.
+    Queries a rollup once for the burn rates' windows and once for each length of error budget.
     """
     counts = count_windows(store, objectives, BURN_WINDOWS, now)
     budgets: dict[str, Counts] = {}

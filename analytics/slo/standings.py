@@ -1,4 +1,4 @@
-"""Objectives as one value that two reads can compare, and how they stand: for pages, which keep answers by question."""
+"""Objectives as a comparable value, which is a cache key, and their state, for pages."""
 
 from dataclasses import dataclass, field
 
@@ -13,18 +13,18 @@ from contracts.rules.objectives import Objective
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """Objectives, known by all that they say."""
+    """Objectives, compared by all their fields."""
 
     objectives: tuple[Objective, ...] = field(compare=False, repr=False)
     known_by: tuple[str, ...]
 
 
 def promises(session: Session, tenant: str | None = None) -> Promises:
-    """Read the objectives of one tenant, or all."""
+    """Read the objectives of one tenant, or all, from the control database."""
     objectives = tuple(load_objectives(session, tenant=tenant or ""))
     return Promises(objectives, tuple(repr(each) for each in objectives))
 
 
 def standings(store: StoreClient, promised: Promises, asked: AskedAt) -> tuple[Standing, ...]:
-    """Return how objectives stand, as `tollkeeper slo report` does. Raises StoreUnavailable."""
+    """Return the state of objectives, as `tollkeeper slo report` prints it. Raises StoreUnavailable."""
     return tuple(slo_report(store, promised.objectives, asked.moment))

@@ -1,1 +1,1 @@
-"""Formats of providers' bills: one module each, all read into `BillLine`."""
+"""Formats of providers' bills: one module each, all parsed into `BillLine`."""

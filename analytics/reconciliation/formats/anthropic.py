@@ -1,4 +1,4 @@
-"""Anthropic's usage report and cost report of the Admin API, as JSON pages.
+"""Parses usage and cost reports of Anthropic's Admin API, as JSON pages.
 
 Usage: /v1/organizations/usage_report/messages, grouped by model, api_key_id, workspace_id, service_tier,
 context_window. Costs: /v1/organizations/cost_report, grouped by description and workspace_id; amounts are in cents.
@@ -40,7 +40,7 @@ _REMEDY: Final = "export the report again, grouped by model, workspace and API k
 
 
 def read_usage(text: str, month: str) -> ReadBill:
-    """Read a usage report. Raise UnreadableBill."""
+    """Parse a usage report. Raises UnreadableBill."""
     problems, lines = Problems(), []
     months = OneMonth(month, problems)
     for number, bucket, row in results(text, problems):
@@ -78,7 +78,7 @@ def read_usage(text: str, month: str) -> ReadBill:
 
 
 def read_costs(text: str, month: str) -> ReadBill:
-    """Read a cost report. Raise UnreadableBill."""
+    """Parse a cost report. Raises UnreadableBill."""
     problems, lines = Problems(), []
     months, currency = OneMonth(month, problems), OneCurrency(problems)
     for number, bucket, row in results(text, problems):

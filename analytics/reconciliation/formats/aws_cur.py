@@ -1,4 +1,4 @@
-"""AWS's Cost and Usage Report as CSV, the legacy one (`lineItem/UsageType`) and 2.0 (`line_item_usage_type`)."""
+"""Parses AWS's Cost and Usage Report as CSV, legacy (`lineItem/UsageType`) and 2.0 (`line_item_usage_type`)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _WANTED: Final = (
     *("line_item_line_item_type", "line_item_usage_start_date", "line_item_usage_type", "line_item_usage_amount"),
     *("line_item_unblended_cost", "line_item_currency_code", "line_item_product_code", "pricing_unit"),
 )
-# What columns of a report begin with.
+# Prefixes of a report's columns.
 _FAMILIES: Final = (
     *("identity_", "bill_", "line_item_", "pricing_", "product", "reservation_", "savings_plan_", "discount"),
     *("cost_category", "resource_tags", "split_line_item_", "tags"),
@@ -43,12 +43,12 @@ _FEES: Final = frozenset({"Fee", "RIFee", "SavingsPlanRecurringFee", "SavingsPla
 
 
 def is_cur(names: Sequence[str]) -> bool:
-    """Return whether column names are those of a Cost and Usage Report."""
+    """Return whether columns are those of a Cost and Usage Report."""
     return "line_item_unblended_cost" in {_snake(name) for name in names}
 
 
 def read_cur(text: str, month: str) -> ReadBill:
-    """Read a report. Lines of other services than Bedrock are skipped and counted. Raise UnreadableBill."""
+    """Parse a report. Lines of other services than Bedrock are skipped and counted. Raises UnreadableBill."""
     problems, lines, skipped = Problems(), list[BillLine](), 0
     months, currency = OneMonth(month, problems), OneCurrency(problems)
     header = csv_header(text)

@@ -1,4 +1,4 @@
-"""One charge of a cost export, as those of AWS, FOCUS and Google have in common: money, what it is for, and tokens."""
+"""One charge of a cost export of AWS, FOCUS or Google: amount, subject and tokens."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _MAY_BE_NEGATIVE = (TAX, CREDIT, ROUNDING)
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A charge before its tokens are read. `column` is where its amount stands, as `said`."""
+    """A charge before its tokens are parsed. `column` is the amount's column, `said` its text."""
 
     number: int
     day: str
@@ -24,14 +24,14 @@ class Charge:
     detail: str
 
     def is_refused(self, kind: str, what: str, problems: Problems) -> bool:
-        """Return whether an amount below 0 may not be, which is noted; `what` says of which charge it is."""
+        """Return whether a negative amount is invalid, and add it to `problems`; `what` names the charge."""
         if self.amount.pico >= 0 or kind in _MAY_BE_NEGATIVE:
             return False
         problems.add(self.number, self.column, f"{shown(self.said)} is below 0 on {what}")
         return True
 
     def line(self, kind: str, tokens: int | None = None, price: int | None = None) -> BillLine:
-        """Return the charge as a line; what stands beside usage has no tokens."""
+        """Return the charge as a bill line; taxes, credits and fees have no tokens."""
         if kind in _BESIDE_USAGE:
             tokens = price = None
         return BillLine(
@@ -41,12 +41,12 @@ class Charge:
 
     @staticmethod
     def is_beside_usage(kind: str) -> bool:
-        """Return whether a kind of charge is tax, credit or fee."""
+        """Return whether a kind of charge is a tax, credit or fee."""
         return kind in _BESIDE_USAGE
 
 
 def read_money(number: int, column: str, said: object, problems: Problems) -> Amount | None:
-    """Read an amount of money; `None` if it is none, which is noted."""
+    """Parse an amount of money; if it is invalid, add a problem and return `None`."""
     amount = read_amount(said)
     if amount is None:
         problems.add(number, column, f"{shown(said)} is not an amount of money")

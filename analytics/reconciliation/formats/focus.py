@@ -1,4 +1,4 @@
-"""FOCUS cost and usage exports as CSV: Azure's, AWS's, Google's or anybody's (focus.finops.org, 1.0 to 1.3)."""
+"""Parses FOCUS cost and usage exports as CSV, of Azure, AWS, Google or others (focus.finops.org, 1.0 to 1.3)."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -23,7 +23,7 @@ from analytics.reconciliation.formats.reading import (
 from analytics.reconciliation.formats.words import counted_by, describe
 from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 
-# Columns of the specification that our own export does not have.
+# Columns of the specification that Tollkeeper's own export lacks.
 _MORE: Final = (
     *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus", "CommitmentDiscountCategory"),
     *("CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus"),
@@ -43,12 +43,12 @@ _PROVIDERS: Final = (
 
 
 def is_focus(names: Mapping[str, object] | list[str]) -> bool:
-    """Return whether column names are those of a FOCUS file."""
+    """Return whether columns are those of a FOCUS file."""
     return "BilledCost" in names and "ChargeCategory" in names
 
 
 def read_focus(text: str, month: str) -> ReadBill:
-    """Read a FOCUS export. Lines of other services than AI are skipped and counted. Raise UnreadableBill."""
+    """Parse a FOCUS export. Lines of other services than AI are skipped and counted. Raises UnreadableBill."""
     problems, lines, skipped, provider = Problems(), list[BillLine](), 0, ""
     months, currency = OneMonth(month, problems), OneCurrency(problems)
     names = csv_header(text)
@@ -112,13 +112,13 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
 
 
 def _unit_kind(row: Mapping[str, str]) -> str:
-    """Return the kind of usage that a line's unit counts; empty if it counts tokens, or nothing that is recorded."""
+    """Return the kind of usage of a line's unit; empty for tokens and for units that are not recorded."""
     found = (counted_by(row.get(unit, "")) for unit in ("ConsumedUnit", "PricingUnit"))
     return next((one.kind for one in found if one is not None and one.kind), "")
 
 
 def _counts(number: int, kind: str, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:
-    """Return what a line counts of a kind of usage, and how much of it a priced unit is; -1 after a problem."""
+    """Return a line's quantity of a kind of usage (-1 after a problem), and the quantity per priced unit."""
     priced = counted_by(row.get("PricingUnit", ""))
     price_unit = None if priced is None or not priced.fits(kind) else priced.per_unit
     for quantity, unit in (("ConsumedQuantity", "ConsumedUnit"), ("PricingQuantity", "PricingUnit")):

@@ -1,4 +1,4 @@
-"""OpenAI's usage and costs API, as JSON pages or as CSV from the dashboard.
+"""Parses OpenAI's usage and cost reports, as JSON pages of the API or as CSV from the dashboard.
 
 Usage: https://api.openai.com/v1/organization/usage/completions (and embeddings, images, audio_speeches,
 audio_transcriptions, moderations), grouped by model, api_key_id, project_id, batch, service_tier. Costs:
@@ -32,7 +32,7 @@ from contracts.pricing.service_tiers import BATCH, tier_name
 PROVIDER: Final = "openai"
 USAGE_OBJECTS: Final = ("organization.usage.completions.result", "organization.usage.embeddings.result")
 _IN_TOKENS: Final = "input_tokens"
-# Reports of what is sold by other units: the field that counts, the kind of usage, and how many of it one is.
+# Reports of other units than tokens: the field with the count, the kind of usage, and its quantity per unit.
 _UNIT_OBJECTS: Final[Mapping[str, tuple[str, str, int]]] = {
     "organization.usage.images.result": ("images", "images", 1),
     "organization.usage.audio_speeches.result": ("characters", "characters", 1),
@@ -53,7 +53,7 @@ _NAMES: Final = (
     *("organization_id", "organization_name", "api_key_redacted"),
     *("images", "characters", "seconds", "size", "source"),
 )
-# Parts of the counts above, which are not added again.
+# Subsets of the counts above, which are not added again.
 _PARTS: Final = (
     *("input_uncached_tokens", "input_text_tokens", "output_text_tokens", "input_cached_text_tokens"),
     *("input_cached_audio_tokens", "input_cached_image_tokens", "input_image_tokens", "output_image_tokens"),
@@ -70,7 +70,7 @@ _CREDITS: Final = ("credit", "discount", "refund", "adjustment")
 
 
 def read_usage(text: str, month: str) -> ReadBill:
-    """Read a usage report. Raise UnreadableBill."""
+    """Parse a usage report. Raises UnreadableBill."""
     problems, lines = Problems(), []
     months = OneMonth(month, problems)
     wanted = ("model", "start_time", *(() if USAGE_COLUMNS.intersection(csv_header(text)) else (_IN_TOKENS,)))
@@ -93,10 +93,10 @@ def read_usage(text: str, month: str) -> ReadBill:
 
 
 def _counts(number: int, row: Mapping[str, Any], problems: Problems) -> dict[str, int] | None:
-    """Return what a row of a usage report counts, by kind of usage; `None` after a problem."""
+    """Return the counts of a usage report's row, by kind of usage; `None` after a problem."""
     sort = str(row.get("object") or "")
     by_unit = _UNIT_OBJECTS.get(sort)
-    if not sort and _IN_TOKENS not in row:  # a CSV file names no object: its column tells
+    if not sort and _IN_TOKENS not in row:  # a CSV file has no object type; its column determines it
         by_unit = next((one for one in _UNIT_OBJECTS.values() if one[0] in row), None)
     if by_unit is not None:
         name, kind, each = by_unit
@@ -127,7 +127,7 @@ def _counts(number: int, row: Mapping[str, Any], problems: Problems) -> dict[str
 
 
 def read_costs(text: str, month: str) -> ReadBill:
-    """Read a costs report. Raise UnreadableBill."""
+    """Parse a cost report. Raises UnreadableBill."""
     problems, lines = Problems(), []
     months, currency = OneMonth(month, problems), OneCurrency(problems)
     for number, row in _rows(text, _COSTS_KNOWN, ("amount_value", "line_item", "start_time"), problems):
@@ -170,7 +170,7 @@ def read_costs(text: str, month: str) -> ReadBill:
 
 
 def _quantity(value: object, kind: str, counted: Counted | None) -> int | None:
-    """Return how much of a kind of usage a quantity is; `None` if it does not say in what it counts."""
+    """Return a quantity in units of a kind of usage; `None` if its unit is unknown."""
     if kind in TOKEN_LEAVES:
         return read_count(value)
     return read_tokens(value, counted.per_unit) if counted is not None and counted.kind == kind else None

@@ -1,4 +1,4 @@
-"""Pages of a usage or cost API as they are saved: one page, an array of pages, or a page per line."""
+"""Parses saved pages of a usage or cost API: one page, an array of pages, or a page per line."""
 
 import json
 import re
@@ -9,14 +9,14 @@ from typing import Any, Final
 from analytics.reconciliation.formats.reading import Problems, UnreadableBill, shown
 
 _LONGEST_NUMBER: Final = 40
-# A high surrogate without a low one behind it, or a low one without a high one before it.
+# A high surrogate without a low one after it, or a low one without a high one before it.
 _HALF_LETTER: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 
 
 def load_json(text: str) -> list[tuple[int, Any]]:
-    """Return the values of a JSON file, or of one with a value per line, each with its line. Raise UnreadableBill."""
+    """Return the values of a JSON or JSON Lines file, each with its line number. Raises UnreadableBill."""
     if _HALF_LETTER.search(text):
         raise UnreadableBill("the file was not imported: it has half a letter (a lone surrogate, \\ud800 to \\udfff)")
     try:
@@ -46,7 +46,7 @@ def _loaded(text: str) -> Any:
 
 
 def _number(text: str) -> Decimal | str:
-    # What no decimal can hold stays a text, which the reader of its column refuses.
+    # A number outside Decimal's range remains text, which the parser of its column refuses.
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -65,9 +65,9 @@ def _cut(line: int, column: int, what: str) -> str:
 
 
 def results(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield each result of each bucket, with a running number and its bucket.
+    """Yield each result of each bucket as (running number, result, bucket).
 
-    Pages that say that there is more must be followed by it, or some of the bill is missing.
+    A page with `has_more` must be followed by another page; else a problem is added, as part of the bill is missing.
     """
     number = 0
     pages: list[Any] = []

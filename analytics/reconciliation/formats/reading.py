@@ -1,4 +1,4 @@
-"""Reading bills: numbers, days and columns, each refused with its line and column if it cannot be read."""
+"""Parses values of bills (numbers, days, columns), and collects problems with line and column."""
 
 import csv
 import hashlib
@@ -14,18 +14,19 @@ from contracts.errors import InvalidRequest
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_LINES: Final = 2_000_000
 _MOST_PROBLEMS: Final = 20
-_SHOWN: Final = 40  # characters of a value in a message
+_SHOWN: Final = 40  # maximum characters of a value in a message
 _PICO: Final = Decimal(1_000_000_000_000)
 _CENT_PLACES: Final = 2
 _MOST_PLACES: Final = 12
 _SUMS: Final = ("token", "cost", "amount", "price", "credit", "tax")  # in names of columns
 _MAX_AMOUNT: Final = Decimal(1_000_000_000)
-_MAX_DIGITS: Final = 30  # before or behind the point; numbers beyond would take a decimal's arithmetic out of its range
+# Digits before or after the decimal point; larger numbers would exceed Decimal's range in arithmetic
+_MAX_DIGITS: Final = 30
 MAX_COUNT: Final = 10**15
 
 
 class UnreadableBill(InvalidRequest):
-    """A bill that is refused as a whole. `problems` are what is wrong, each with its line and column."""
+    """A bill was refused as a whole. `problems` are its faults, each with line and column."""
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message, param="file")
@@ -34,13 +35,13 @@ class UnreadableBill(InvalidRequest):
 
 @dataclass(slots=True)
 class Problems:
-    """What is wrong with a file. Nothing of it is imported if there is anything."""
+    """Faults of a file, which is not imported if there are any."""
 
     found: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, line: int, column: str, what: str) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.count += 1
         if len(self.found) < _MOST_PROBLEMS:
             self.found.append(f"line {line}, column {column}: {what}")
@@ -59,22 +60,22 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of money in pico-units of its currency, and the worth of its last decimal place."""
+    """An amount of money in pico-units of its currency, and the value of its last decimal place."""
 
     pico: int
     step: int
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it."""
+    """Return a value as text for a message, quoted and shortened."""
     text = str(value)
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 def read_amount(value: object, *, scale: int = 1) -> Amount | None:
-    """Read an amount of money; `scale` is how many of its units are one of the currency, such as 100 for cents.
+    """Parse an amount of money; `scale` is its units per currency unit, such as 100 for cents.
 
-    `None` if it is not a number or beyond a billion.
+    `None` if it is not a number or exceeds a billion.
     """
     number = read_decimal(value)
     if number is None or abs(number) > _MAX_AMOUNT * scale:
@@ -86,7 +87,7 @@ def read_amount(value: object, *, scale: int = 1) -> Amount | None:
 
 
 def read_decimal(value: object) -> Decimal | None:
-    """Read a number; `None` if it is none, not finite, or has more than 30 digits before or behind the point."""
+    """Parse a number; `None` if it is invalid, not finite, or has over 30 digits before or after the point."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -99,7 +100,7 @@ def read_decimal(value: object) -> Decimal | None:
 
 
 def read_count(value: object) -> int | None:
-    """Read a count of tokens: a whole number, 0 or more. `None` if it is none."""
+    """Parse a count of tokens, a whole number of at least 0; `None` if it is invalid."""
     number = read_decimal(value)
     if number is None or number < 0 or number != number.to_integral_value() or number > MAX_COUNT:
         return None
@@ -107,7 +108,7 @@ def read_count(value: object) -> int | None:
 
 
 def read_day(value: object) -> str | None:
-    """Read a moment or a date as a day in UTC; `None` if it is neither. Moments without a zone are UTC."""
+    """Parse a time or date as a day in UTC; `None` if it is neither. Times without a zone are UTC."""
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         number = read_decimal(value)
         seconds = 0 if number is None else int(number)
@@ -128,7 +129,7 @@ def read_day(value: object) -> str | None:
 
 
 def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
-    """Read a price per unit as pico-units of a token; `None` if there is none, or it is not a whole number of them."""
+    """Parse a price per unit as pico-units per token; `None` if it is missing or not a whole number."""
     number = read_decimal(value)
     if number is None or not 0 <= number <= _MAX_AMOUNT or tokens_per_unit <= 0:
         return None
@@ -137,9 +138,7 @@ def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
 
 
 def read_tokens(value: object, tokens_per_unit: Decimal) -> int | None:
-    """Return the tokens of a quantity whose unit is the given number of tokens; `None` unless that is a whole number
-    from 0 to MAX_COUNT.
-    """
+    """Return a quantity times `tokens_per_unit`; `None` unless that is a whole number from 0 to MAX_COUNT."""
     count = read_decimal(value)
     tokens = None if count is None else count * tokens_per_unit
     if tokens is None or not 0 <= tokens <= MAX_COUNT or tokens != tokens.to_integral_value():
@@ -148,12 +147,12 @@ def read_tokens(value: object, tokens_per_unit: Decimal) -> int | None:
 
 
 def row_digest(*parts: object) -> str:
-    """Return a short digest of a row: rows that have the same are the same."""
+    """Return a short digest of a row's parts, equal for equal rows."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
 
 
 def csv_rows(text: str, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file with their line numbers. A row with too few or too many columns is a problem."""
+    """Yield the rows of a CSV file with line numbers. A row with too few or too many columns is a problem."""
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(reader, [])
@@ -189,7 +188,7 @@ def csv_header(text: str) -> list[str]:
 
 
 def require_columns(names: Sequence[str], wanted: Sequence[str], problems: Problems, remedy: str) -> bool:
-    """Note columns that a file lacks; return whether it has all."""
+    """Add a problem for each missing column; return whether none is missing."""
     missing = [name for name in wanted if name not in names]
     for name in missing:
         problems.add(1, name, f"the column is missing; {remedy}")
@@ -197,7 +196,7 @@ def require_columns(names: Sequence[str], wanted: Sequence[str], problems: Probl
 
 
 def refuse_unknown(names: Mapping[str, object] | Sequence[str], known: frozenset[str], problems: Problems) -> None:
-    """Add a problem for each unknown column that may hold tokens or money: ignoring it could make a sum wrong."""
+    """Add a problem for each unknown column that may have tokens or money, as sums could be wrong without it."""
     for place, name in enumerate(names, start=1):
         lower = name.lower()
         if name not in known and any(word in lower for word in _SUMS):
@@ -207,7 +206,7 @@ def refuse_unknown(names: Mapping[str, object] | Sequence[str], known: frozenset
 
 
 class OneCurrency:
-    """The currency of a file. A second one is a problem."""
+    """The only currency of a file; a second one is a problem."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -215,7 +214,7 @@ class OneCurrency:
         self._line = 0
 
     def see(self, line: int, column: str, value: object) -> None:
-        """Note the currency of a line."""
+        """Check the currency of a line."""
         name = str(value or "").strip().upper()
         if name == self.name:
             return
@@ -230,15 +229,15 @@ class OneCurrency:
 
 
 class OneMonth:
-    """The month that a bill is of. Lines outside are problems."""
+    """A bill's month; lines outside it are problems."""
 
     def __init__(self, month: str, problems: Problems) -> None:
         self.month = month
         self._problems = problems
 
     def see(self, line: int, column: str, day: str | None, value: object, *, may_be_earlier: bool = False) -> bool:
-        """Check the day of a line; return whether it is one of the month. The first day tells the month if none is
-        given. Bills that say their period may have lines of days before."""
+        """Check the day of a line; return whether it is in the month. Without a given month, the first day determines
+        it. `may_be_earlier`: the bill states its period, and may have lines of earlier days."""
         if day is None:
             self._problems.add(line, column, f"{shown(value)} is not a date")
             return False

@@ -1,4 +1,4 @@
-"""Detect a bill file's format and parse it."""
+"""Detects a bill file's format and parses it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,10 +24,10 @@ READERS: Final[Mapping[BillFormat, Callable[[str, str], ReadBill]]] = {
 
 
 def read_bill(content: bytes, *, month: str = "", form: str = "") -> ReadBill:
-    """Read a provider's bill, all of it or nothing. `form` is a format of BILL_FORMATS; empty: as its content says.
+    """Parse a provider's bill completely. `form` is a format of BILL_FORMATS; empty: detected.
 
-    Raise UnreadableBill if it is none, is cut short, has lines of other months, a second currency, amounts below 0
-    that are no credits, repeated lines, or columns that may hold money and that nobody here knows.
+    Raises UnreadableBill if it is not a bill, is truncated, has lines of other months, a second currency, negative
+    amounts that are not credits, repeated lines, or unknown columns that may have money.
     """
     if not content.strip():
         raise UnreadableBill("the file is empty; export it again")
@@ -48,7 +48,7 @@ def read_bill(content: bytes, *, month: str = "", form: str = "") -> ReadBill:
 
 
 def detect(text: str) -> BillFormat:
-    """Return the format of a file. Raise UnreadableBill if it is none that is known."""
+    """Return the format of a file. Raises UnreadableBill if it is unknown."""
     if text.lstrip().startswith(("{", "[")):
         found = _detect_json(text)
     else:
@@ -93,7 +93,7 @@ def _detect_json(text: str) -> BillFormat | None:
 
 
 def _first_value(text: str) -> str:
-    """Return the first line of a large file if it is a value of its own, else the file."""
+    """Return the first line of a large file if it is a complete JSON value, else the file."""
     line = text.split("\n", 1)[0]
     return line if line.rstrip().endswith("}") and line.count("{") == line.count("}") else text
 

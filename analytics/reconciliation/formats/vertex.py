@@ -1,4 +1,4 @@
-"""Google Cloud's billing export to BigQuery, standard or detailed, saved as newline-delimited JSON or an array."""
+"""Parses Google Cloud's billing export to BigQuery, standard or detailed, saved as JSON Lines or an array."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -42,7 +42,7 @@ def is_vertex(row: object) -> bool:
 
 
 def read_vertex(text: str, month: str) -> ReadBill:
-    """Read an export. Lines of other services are skipped and counted. Raise UnreadableBill."""
+    """Parse an export. Lines of other services are skipped and counted. Raises UnreadableBill."""
     problems, lines, skipped = Problems(), list[BillLine](), 0
     months, currency = OneMonth(month, problems), OneCurrency(problems)
     checked: set[str] = set()
@@ -135,6 +135,6 @@ def _text(row: Mapping[str, Any], name: str, part: str) -> str:
 
 
 def _part(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a part of a row; empty if it has none, or it is no object: what the reader misses there, it refuses."""
+    """Return a nested object of a row; empty if it is missing or not an object."""
     value = row.get(name)
     return value if isinstance(value, Mapping) else {}

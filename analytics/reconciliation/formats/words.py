@@ -1,4 +1,4 @@
-"""Parse a charge's description (model, usage kind, service tier) and its unit."""
+"""Parses a charge's description (model, kind of usage, service tier) and its unit."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _UNIT: Final = re.compile(
     r"(?i)^\s*([\d.,]*)\s*([km]?)\s*(?:input |output )?(tokens?|images?|seconds?|minutes?|hours?|characters?)$"
 )
 _MOST_PER_UNIT: Final = 10**12
-# What a unit counts: the kind of usage (empty: tokens, whose kind the description says), and how many one of it is.
+# Kind of usage by unit (empty: tokens, whose kind is in the description), and the quantity per unit.
 _COUNTED: Final[Mapping[str, tuple[str, int]]] = {
     "token": ("", 1),
     "image": ("images", 1),
@@ -28,7 +28,7 @@ _COUNTED: Final[Mapping[str, tuple[str, int]]] = {
     "hour": ("milliseconds", 3_600_000),
     "character": ("characters", 1),
 }
-# Words of a description that is sold by a unit, such as "tts-1, characters".
+# Words for units in a description, such as "tts-1, characters".
 _BY_UNIT: Final[Mapping[str, str]] = {
     "images": "images",
     "seconds": "milliseconds",
@@ -38,7 +38,7 @@ _BY_UNIT: Final[Mapping[str, str]] = {
 _CACHED: Final = frozenset({"cached", "cache", "cachd", "cchd", "caching"})
 _WRITE: Final = frozenset({"write", "writes", "creation"})
 _HOUR: Final = frozenset({"1h", "1hr", "1hour", "hour"})
-# Words for a medium; its name alone is one too.
+# Words for a medium, besides its name.
 _MEDIA: Final[Mapping[str, str]] = {
     **{medium: medium for medium in MEDIA},
     "aud": "audio",
@@ -57,7 +57,7 @@ _NOISE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a description says. `kind` is a kind of usage; empty if it names none."""
+    """A parsed description. `kind` is a kind of usage; empty if it has none."""
 
     model: str
     kind: str
@@ -66,7 +66,7 @@ class Described:
 
 @lru_cache(maxsize=20_000)
 def describe(text: str) -> Described:
-    """Read a description such as "gpt-4o-mini, cached input" or "USE1-Claude4Sonnet-input-token-count"."""
+    """Parse a description such as "gpt-4o-mini, cached input" or "USE1-Claude4Sonnet-input-token-count"."""
     text = _MARKETPLACE.sub("", _REGION.sub("", text.strip()))
     model, tier = "", ""
     seen: set[str] = set()
@@ -96,23 +96,23 @@ def _kind(seen: set[str]) -> str:
 
 
 class Counted(NamedTuple):
-    """What a unit counts: a kind of usage, empty for tokens of whatever kind, and how many of it one unit is."""
+    """A unit's kind of usage, empty for tokens of any kind, and the quantity per unit."""
 
     kind: str
     per_unit: Decimal
 
     def fits(self, kind: str) -> bool:
-        """Return whether it may count a kind of usage."""
+        """Return whether the unit can count a kind of usage."""
         return self.kind in ("", kind)
 
 
 def kind_of_usage(described: Described, counted: Counted | None) -> str:
-    """Return the kind of usage that a description names, else the one that the unit counts; empty: neither does."""
+    """Return the kind of usage of a description, else of its unit; empty if neither has one."""
     return described.kind or ("" if counted is None else counted.kind)
 
 
 def counted_by(unit: str) -> Counted | None:
-    """Return what a unit such as "1K tokens", "Images" or "Minutes" counts; `None` if it is none of these."""
+    """Parse a unit such as "1K tokens", "Images" or "Minutes"; `None` if it is unknown."""
     found = _UNIT.match(unit)
     if found is None:
         return None
