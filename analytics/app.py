@@ -44,9 +44,9 @@ from backends.web.shared_routes import shared_routes
 from contracts.recording.moments import utc_now
 
 _DESCRIPTION: Final = """
-What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is
-read-only but feedback and the books. Every request needs `Authorization: Bearer <token>`: an admin token as at the
-control plane, or the key of a team's application; each sees its own tenant's or team's rows alone.
+The command line's reports as JSON: costs, usage, service level objectives, alerts and others. Everything is read-only
+except feedback and the ledger's corrections (`/v1/books`). Every request needs `Authorization: Bearer <token>`: an
+admin token as at the control plane, or a team's API key; each sees only its own tenant's or team's rows.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """

@@ -37,7 +37,7 @@ class Reach:
     def require_no_team(self) -> None:
         """Raise PermissionDenied if the reach is one team, for data that is not stored by team."""
         if self.team is not None:
-            raise PermissionDenied(f"this is about a whole tenant, and you see its team {self.team!r} alone")
+            raise PermissionDenied(f"this is about a whole tenant, and you may see only its team {self.team!r}")
 
 
 EVERYTHING: Final = Reach()
@@ -119,7 +119,7 @@ class BoundStore(StoreClient):
             if mine is None:
                 continue
             if f"{{{name}:" not in sql or given.get(name) != mine:
-                raise PermissionDenied(f"this is not kept by {name}, and you see {name} {mine!r} alone")
+                raise PermissionDenied(f"this is not stored by {name}, and you may see only {name} {mine!r}")
         if not self._is_policed or self.reach.tenant is None:
             return settings
         return {**(settings or {}), **told(self.reach.tenant, self.reach.team)}

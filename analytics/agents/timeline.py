@@ -139,7 +139,7 @@ def _compared(before: Turn, turn: Turn) -> Turn:
         elif before.prompt_marks and turn.prompt_marks:
             edit = "the provider had evicted it"
         else:
-            edit = "unknown: the prompt's parts are not on the record"
+            edit = "unknown: the prompt's parts were not recorded"
     return replace(turn, broken_by=edit, lost_tokens=lost)
 
 

@@ -50,7 +50,7 @@ def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
         for rule in rules:
             faults = {
                 "xid": f"fault {xid} (XID)" if xid else "",
-                "memory": f"{errors} memory errors that were not corrected" if errors else "",
+                "memory": f"{errors} uncorrected memory errors" if errors else "",
                 "heat": f"{_real(hottest):g} degrees Celsius"
                 if hottest is not None and _real(hottest) >= rule.settings["temperature_celsius"]
                 else "",
@@ -103,7 +103,9 @@ def ledger_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
         began, replica = f"{row['hour']:%Y-%m-%d %H:00}", text_of(row["replica"])
         for rule in rules:
             if abs(made - accounted) >= rule.settings["tokens"]:
-                said = f"replica {replica} made {made} tokens in the hour from {began} UTC, and {accounted} are booked"
+                said = (
+                    f"replica {replica} produced {made} tokens in the hour from {began} UTC; {accounted} are recorded"
+                )
                 facts = {"replica": replica, "hour": began, "made": made, "accounted": accounted}
                 found[rule.id].append(Finding(f"{replica}/{began}", said, "page", facts=facts, ends_quietly=True))
     hour = datetime.fromtimestamp(end - 3_600, UTC)
@@ -118,7 +120,7 @@ def _unexplained(gpu: GpuHour, hour: datetime) -> Finding:
     share = gpu.unexplained_ns / gpu.wall_ns
     return Finding(
         fingerprint=f"{gpu.device}/{hour:%Y-%m-%d %H:00}",
-        summary=f"{share:.2%} of GPU {gpu.device}'s hour from {hour:%Y-%m-%d %H:00} UTC is on no line of its ledger",
+        summary=f"{share:.2%} of GPU {gpu.device}'s hour from {hour:%Y-%m-%d %H:00} UTC is missing from its ledger",
         facts={"device": gpu.device, "wall_ns": gpu.wall_ns, "unexplained_ns": gpu.unexplained_ns},
         ends_quietly=True,
     )

@@ -210,7 +210,7 @@ def _unpriced(found: _Unpriced) -> Finding:
             remedy = "replace the price card by one that prices them"
         said.append(
             f"{_requests(found.requests)} of {found.tenant} to {model} in the last day {what}: "
-            f"they are on no bill; {remedy}"
+            f"they are not billed; {remedy}"
         )
     if found.partly:
         kinds = ", ".join(found.kinds)

@@ -48,8 +48,8 @@ class Contributor:
         if not self.key:
             return "look at these requests (page Requests), and limit the tenant (tollkeeper limits create)"
         return (
-            f"if it is not meant, limit the key (tollkeeper limits create TENANT --level key --subject {self.key} ...) "
-            f"or revoke it (tollkeeper keys delete {self.key})"
+            f"if not intended, limit the key (tollkeeper limits create TENANT --level key --subject {self.key} ...) or "
+            f"revoke it (tollkeeper keys delete {self.key})"
         )
 
     def as_json(self) -> dict[str, object]:

@@ -101,7 +101,7 @@ def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
     person's own usage, at the control plane.
     """
     if asker.is_personal:
-        raise PermissionDenied("a key of your own reads no reports; My keys in the dashboard shows what it has used")
+        raise PermissionDenied("a personal key cannot read reports; the dashboard's page My keys shows its usage")
     if asker.key_id and asker.team is None:
         raise PermissionDenied("this key belongs to no team; use an admin token or a team's key")
     return asker

@@ -110,7 +110,7 @@ def book_rerate(
         preview = _preview(session, question, calendars, rerated)
         if not preview.entries or (wish.digest and wish.digest != preview.digest):
             raise Conflict(
-                "the correction is no longer what was previewed: requests arrived, or another was booked meanwhile; "
+                "the correction differs from its preview: requests arrived, or another correction was booked; "
                 "preview it again",
                 param="digest",
             )

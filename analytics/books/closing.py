@@ -170,8 +170,8 @@ def _close(
     waiting = proposed_in(session, tenant, month)
     if waiting is not None:
         raise Conflict(
-            f"{waiting} is proposed for {month} of {tenant}, and could not be booked any more; approve or reject it "
-            f"first (`tollkeeper books approve {waiting}`, `reject`)",
+            f"correction {waiting} for {month} of {tenant} awaits approval, which a closed month excludes; approve or "
+            f"reject it first (`tollkeeper books approve {waiting}`, `reject`)",
             param="month",
         )
     _check_complete(session, tenant, month, charges, ledger[month].get(tenant, 0))

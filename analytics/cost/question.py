@@ -148,4 +148,4 @@ def _check_dimensions(by: tuple[str, ...]) -> None:
     if len(set(by)) < len(by):
         raise InvalidRequest(f"{', '.join(by)} names a level twice; name each once", param="by")
     if sum(name.startswith(TAG) for name in by) > 1:
-        raise InvalidRequest("one tag at a time: a request is on one line, under one value", param="by")
+        raise InvalidRequest("use one tag at a time, as each request belongs to one line", param="by")

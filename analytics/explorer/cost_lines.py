@@ -79,14 +79,16 @@ def _missing(request: SingleRequest) -> str:
     if request.unpriced_leaves:
         kinds = ", ".join(request.unpriced_leaves)
         return (
-            f"No price for {kinds} on the price card {labels['price_version'] or 'of ' + model}: those tokens are on "
-            f"no bill. Replace the card by one that prices {kinds}."
+            f"No price for {kinds} on the price card {labels['price_version'] or 'of ' + model}: those tokens are "
+            f"not billed. Replace the card by one that prices {kinds}."
         )
     if request.cost_usd is None and labels["service_tier"] not in ("", BATCH) and labels["cost_basis"] == "unpriced":
         return (
-            f"No price for the service tier {labels['service_tier']!r} of {model}: the request is on no bill. "
+            f"No price for the service tier {labels['service_tier']!r} of {model}: the request is not billed. "
             "Replace its price card by one with prices for this tier (service_tiers)."
         )
     if request.cost_usd is None and labels["cost_basis"] == "unpriced" and labels["outcome"] == "ok":
-        return f"No price card holds for {model} of {labels['provider']}: the request is on no bill. Add a price card."
+        return (
+            f"No price card is valid for {model} of {labels['provider']}: the request is not billed. Add a price card."
+        )
     return ""

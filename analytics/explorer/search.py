@@ -127,7 +127,10 @@ def _with_least(search: Search, name: str, number: str, unit: str) -> Search:
     name, unit = name.lower(), unit.lower()
     if name == "attempts":
         if unit or "." in number or int(number) > 65_535:
-            raise InvalidRequest(f"attempts>{number}{unit} counts nothing; write attempts>1", param="search")
+            raise InvalidRequest(
+                f"attempts>{number}{unit} is not a whole number up to 65,535; write one, such as attempts>1",
+                param="search",
+            )
         return replace(search, min_attempts=int(number))
     whole, _, fraction = number.partition(".")
     size = _UNITS_NS[unit]

@@ -127,7 +127,7 @@ def _value_faults(kind: str, value: Value, *, is_name: bool) -> list[str]:
         return ["must be text that is not empty"]
     # Names are chosen by customers: a team may be called "na".
     if not is_name and value.strip().lower() in _PLACEHOLDERS:
-        return [f"{value!r} stands for no value; leave it null"]
+        return [f"{value!r} means no value; use null"]
     if kind == KEY_VALUES:
         return _key_value_faults(value)
     return _object_faults(value) if kind == OBJECT else []
@@ -142,7 +142,7 @@ def _key_value_faults(text: str) -> list[str]:
     if not isinstance(read, dict):
         return ["must be a JSON object"]
     nested = [name for name, value in read.items() if isinstance(value, dict | list)]
-    return [f"must hold plain values, and {name!r} is none" for name in nested]
+    return [f"must have plain values; {name!r} is not one" for name in nested]
 
 
 def _object_faults(text: str) -> list[str]:

@@ -103,7 +103,9 @@ def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None) -
         facts[-1] += f", at {invoice.usd_rate:f} per USD on {end:%Y-%m-%d} ({invoice.rate_version})"
     if invoice.terms_version:
         part = (
-            "" if invoice.is_month or invoice.level == "team" else "; free amounts and commitments are of whole months"
+            ""
+            if invoice.is_month or invoice.level == "team"
+            else "; free amounts and commitments apply to whole months only"
         )
         facts.append(f"Terms: {invoice.terms_version}{part}")
     return facts
@@ -126,7 +128,7 @@ def _notes(invoice: Invoice, issue: Issue | None) -> list[str]:
     if invoice.unknown_usage_requests:
         count = invoice.unknown_usage_requests
         notes.append(
-            f"Usage unknown: nobody reported what {count} {'request' if count == 1 else 'requests'} used. "
+            f"Usage unknown: no usage was reported for {count} {'request' if count == 1 else 'requests'}. "
             "They are not part of this invoice."
         )
     if invoice.corrections and (issue is None or not issue.corrects):

@@ -49,8 +49,8 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
 def unknown_hours_said(count: int) -> str:
     """Return a note on the number of a range's hours whose GPU use is unknown."""
     return (
-        f"{count} hours of the range were not finished while their steps were kept (72 hours): what is not told of "
-        "them is unknown, and on no bill"
+        f"{count} hours of the range were not finished while their steps were stored (72 hours): their GPU use is "
+        "unknown and not billed"
     )
 
 
@@ -63,7 +63,7 @@ def _check_hours(period: Period, now: datetime) -> None:
     finished = (now - SETTLES_AFTER).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if period.end > finished:
         raise InvalidRequest(
-            f"hours are finished an hour after their end, those up to {finished:%Y-%m-%d %H:%M} UTC by now; choose an "
+            f"hours are finished an hour after their end, so far up to {finished:%Y-%m-%d %H:%M} UTC; choose an "
             "earlier end, or a range within the last 72 hours",
             param="to",
         )

@@ -83,7 +83,7 @@ class StandardFit:
             found.append(f"{self.requests} requests were measured; {MIN_REQUESTS} or more are needed")
         if self.overhead > MAX_OVERHEAD:
             found.append(
-                f"idleness would cost {self.overhead:.0f} times the use, more than {MAX_OVERHEAD}; fit to a busier time"
+                f"idle time would cost {self.overhead:.0f} times the use, more than {MAX_OVERHEAD}; fit a busier period"
             )
         return tuple(found)
 
@@ -147,7 +147,7 @@ def fit_standard_cost(
     tokens = [sum(getattr(hour, name) for hour in measured) for name in ("uncached_tokens", "cached_tokens")]
     predicted = uncached_ns * tokens[0] + cached_ns * tokens[1] + output_ns * output
     if predicted <= 0:
-        raise InvalidRequest(f"model {model!r}: its GPU time is of no token that was counted, so no rate can be told")
+        raise InvalidRequest(f"model {model!r}: its GPU time has no counted tokens, so no rate can be computed")
     # A kind of token without data is not free: it gets the rate of the nearest kind.
     if not tokens[0]:
         uncached_ns = cached_ns if tokens[1] else output_ns

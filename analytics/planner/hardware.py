@@ -95,7 +95,7 @@ def moved_steps(steps: StepModel, compute: float, bandwidth: float, weights: flo
     """
     for name, ratio in (("compute", compute), ("bandwidth", bandwidth), ("weights", weights)):
         if not 0 < ratio < 1e3:
-            raise InvalidRequest(f"a ratio of {name} of {ratio:g} cannot be")
+            raise InvalidRequest(f"the ratio of {name} is {ratio:g}; it must be above 0 and below 1,000")
     token_ns = steps.token_ns / compute
     floor_ns = steps.token_ns * steps.ridge_tokens * weights / bandwidth
     pair_ns = steps.pair_ns / compute

@@ -33,7 +33,7 @@ def run_job(job: PlanJob, store: StoreClient, tell: Callable[[str], None]) -> di
 def _workload(job: PlanJob, store: StoreClient, period: Period, tell: Callable[[str], None]) -> Workload:
     if job.made is not None:
         made = job.made
-        tell(f"making {made.requests:,} requests")
+        tell(f"generating {made.requests:,} requests")
         return poisson(made.requests, made.per_second, made.input_tokens, made.output_tokens, seed=job.what_if.seed)
     tell(f"reading the requests of the last {job.hours:g} hours")
     return recorded_workload(store, period, model=job.model or None)
@@ -41,6 +41,6 @@ def _workload(job: PlanJob, store: StoreClient, period: Period, tell: Callable[[
 
 def _setup(job: PlanJob, store: StoreClient, period: Period, tell: Callable[[str], None]) -> ReplicaSetup:
     if job.setup.strip():
-        return setup_of_json(job.setup.encode(), "the replica that was given")
+        return setup_of_json(job.setup.encode(), "the given replica")
     tell("fitting a replica to the steps that engines measured")
     return measured_setup(store, period, model=job.model or None, kv_blocks=job.what_if.kv_blocks)

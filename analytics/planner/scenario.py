@@ -30,11 +30,13 @@ class Spot:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise InvalidRequest(f"a spot share of {self.share:g} cannot be; use 0 to 1", param="spot_share")
+            raise InvalidRequest(f"the spot share is {self.share:g}; it must be 0 to 1", param="spot_share")
         if not 0 <= self.discount <= 1:
-            raise InvalidRequest(f"a spot discount of {self.discount} cannot be; use 0 to 1", param="spot_discount")
+            raise InvalidRequest(f"the spot discount is {self.discount}; it must be 0 to 1", param="spot_discount")
         if self.interruptions_per_hour < 0 or self.return_seconds <= 0:
-            raise InvalidRequest("spot machines are interrupted 0 or more times an hour, for more than 0 seconds")
+            raise InvalidRequest(
+                "a spot machine's interruptions per hour must be at least 0, and their seconds above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
     try:
         found = msgspec.json.decode(data, type=_Setup)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ConfigurationError(f"{name} is not one: {error}") from error
+        raise ConfigurationError(f"{name} is not valid: {error}") from error
     return ReplicaSetup(**{field: getattr(found, field) for field in found.__struct_fields__})
 
 

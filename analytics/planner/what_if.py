@@ -29,7 +29,7 @@ def play(
     """
     plan = _as_it_is(asked, workload, setup)
     changed = _changed(plan, asked)
-    tell(f"playing {len(workload.requests):,} requests on {_counted(plan.replicas)}")
+    tell(f"simulating {len(workload.requests):,} requests on {_counted(plan.replicas)}")
     found: dict[str, object] = {
         "workload": {
             "source": plan.workload.source,
@@ -43,7 +43,7 @@ def play(
         "now": plan.play().as_json(),
     }
     if changed != plan:
-        tell("playing it with the changes")
+        tell("simulating the changed plan")
         found["what_if"] = {
             "workload": changed.workload.source,
             "replica": setup_as_json(changed.setup),

@@ -133,8 +133,8 @@ def _changes(info: ModelInfo, contexts: Mapping[str, Mapping[str, str]]) -> list
     for condition in (*conditions, *variants):
         if isinstance(condition, TimeOfDateConstraint):
             raise Unpriceable(
-                f"the price of {info.id!r} changes with the time of day, which a card cannot say; write cards for the "
-                "hours you use it in"
+                f"the price of {info.id!r} changes with the time of day, which a card cannot express; create cards for "
+                "the hours of use"
             )
         if isinstance(condition, StartDateConstraint):
             days.add(condition.start_date)

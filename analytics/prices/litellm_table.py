@@ -140,13 +140,13 @@ class LitellmTable:
         without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
         foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
         if foreign is not None:
-            raise ConfigurationError(f"{self.version} prices {name!r} by {foreign}, which a card cannot say")
+            raise ConfigurationError(f"{self.version} prices {name!r} by {foreign}, which a card cannot express")
         base = _prices(entry, "")
         if not base:
             raise NotFound(f"{self.version} has no price per token for {name!r}")
         if not any(base.values()):
             raise NotFound(
-                f"{self.version} prices {name!r} at nothing; if the model is free, give it a price card of 0"
+                f"{self.version} has price 0 for {name!r}, which may mean unknown; if it is free, create a card of 0"
             )
         cliffs = {above: f"_above_{thousands}k_tokens" for thousands, above in _CLIFFS.items()}
         tiers = {above: _prices(entry, suffix) for above, suffix in cliffs.items()}

@@ -118,10 +118,10 @@ def price_changes(
             try:
                 listed = _holding(listed_cards(one, table), now)
             except TollkeeperError as error:
-                refused.append(f"{old.version} stays as it is: {error.message}")
+                refused.append(f"{old.version} is unchanged: {error.message}")
                 continue
             if listed is None:
-                refused.append(f"{old.version} stays as it is: the list has no price that holds now")
+                refused.append(f"{old.version} is unchanged: the list has no valid price")
                 continue
             new = adjusted(replace(listed, provider=old.provider, region=old.region), old.tenant, percent)
             if _prices(new) != _prices(old):

@@ -101,7 +101,7 @@ def _right_size(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator
                 "to_provider": provider,
                 **_regions(use, region),
             },
-            "whether its answers are good enough is for a canary or a judge to tell" + _residence(use, region),
+            "check the quality of its answers first, with a canary or a judge" + _residence(use, region),
         )
 
 
@@ -157,7 +157,7 @@ def _cacheable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
             "cacheable_prefix",
             use.tenant,
             use.model,
-            "keep prompts' beginnings the same from turn to turn and mark them (cache_control), or route by session",
+            "keep prompt prefixes unchanged between turns and mark them (cache_control), or route by session",
             saving,
             {
                 "later_turns": turns,
@@ -183,7 +183,7 @@ def _batchable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
             "batch",
             use.tenant,
             use.model,
-            "send requests that can wait as a batch",
+            "send requests that are not urgent as a batch",
             now - price,
             {
                 "requests": patient.requests,
@@ -218,7 +218,7 @@ def idle_replicas(hours: Sequence[ReplicaHour], usd_per_gpu_hour: Decimal | None
             "idle_replicas",
             "",
             model,
-            f"run {needed} replicas of {model} in place of {len(replicas)}",
+            f"run {needed} replicas of {model} instead of {len(replicas)}",
             saving,
             {
                 "replicas": len(replicas),

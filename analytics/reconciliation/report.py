@@ -44,27 +44,33 @@ _RECORDED_AS: Final[Mapping[str, frozenset[str]]] = {
     "vertex_ai": frozenset({"vertex_ai", "gcp.vertex_ai", "gcp.gemini", "gemini"}),
 }
 CAUSE_WORDS: Final[Mapping[Cause, tuple[str, str]]] = {
-    "late": ("Billed on a later day", "The same tokens stand on another day of the bill. Nothing to do."),
+    "late": ("Billed on a later day", "The same tokens are on another day of the bill. Nothing to do."),
     "lost_usage": (
-        "Usage was not known",
-        "The answer ended without a count of tokens, so the record has an estimate or nothing. The bill has the count.",
+        "Unknown usage",
+        "The answer ended without a token count, so the record has an estimate or no usage. The bill has the count.",
     ),
-    "retried": ("Tried again", "A try failed late, and the provider billed it beside the one that answered."),
+    "retried": (
+        "Tried again",
+        "An attempt failed late, and the provider billed it in addition to the one that answered.",
+    ),
     "tier": ("Service tier", "Billed at another service tier than recorded, such as flex, priority or batch."),
-    "cache_rule": ("Cached tokens", "Billed as another kind of input than recorded, such as writes kept for an hour."),
+    "cache_rule": (
+        "Cached tokens",
+        "Billed as another kind of input than recorded, such as cache writes with a lifetime of an hour.",
+    ),
     "price": (
         "Price",
-        "The provider's price of a token is not the price card's. books rerate corrects a card.",
+        "The provider's price differs from the price card's. Correct it with tollkeeper books rerate.",
     ),
-    "agreed_price": ("Tenants' own prices", "What tenants pay by their own price cards instead of the general one."),
+    "agreed_price": ("Tenants' own prices", "The difference between tenants' own price cards and the general one."),
     "rounding": ("Rounding", "Within the last decimal place of the bill."),
-    "unpriced": ("No price card", "Requests without a price. Make a card; books rerate bills them."),
+    "unpriced": ("No price card", "Requests without a price. Create a price card; tollkeeper books rerate bills them."),
     "not_through_us": ("Not through the gateway", "A key or model that no request here has used."),
-    "missing_day": ("Day missing in the bill", "Requests were recorded on a day of which the bill has no line."),
+    "missing_day": ("Day missing in the bill", "Requests were recorded on a day without lines in the bill."),
     "fee": ("Other charges", "Charges that are not for tokens: searches, stored files, provisioned capacity."),
     "tax": ("Tax", "Tax on the bill."),
     "credit": ("Credit", "Credits and discounts on the bill."),
-    "unknown": ("Unknown", "Tokens that nothing explains. Look at the requests of the day."),
+    "unknown": ("Unknown", "A difference in tokens without evidence of a cause. Look at the requests of the day."),
 }
 
 

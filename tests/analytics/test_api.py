@@ -227,7 +227,7 @@ def test_costs_are_held_to_who_asks(api: Api, record: Callable[[Sequence[Request
     for ends in ({"from": "0001-01-01T00:00:00+14:00"}, {"to": "9999-12-31T23:59:59-14:00"}):
         assert api.get("owner", "/v1/costs", **{**asked, **ends}).status_code == 400
     personal = api.get("own key", "/v1/costs", **asked)
-    assert personal.status_code == 403 and "reads no reports" in personal.json()["error"]["message"]
+    assert personal.status_code == 403 and "cannot read reports" in personal.json()["error"]["message"]
     dated = {**asked, "from": "2026-11-01", "to": "2026-11-30", "tz": "Europe/Berlin"}
     assert api.get("owner", "/v1/costs", **dated).status_code == 200, "dates, as on the command line"
     for wrong in ("2026-11-01T00:00:00", "yesterday"):

@@ -95,7 +95,7 @@ def test_a_preview_is_booked_as_it_was_shown_or_not_at_all(api: Api, record: Any
     ]
     record(late)
     refused = api.post("finance", "rerate", {**api.asked, "apply": True, "digest": shown["digest"]})
-    assert refused.status_code == 409 and "no longer what was previewed" in refused.json()["error"]["message"]
+    assert refused.status_code == 409 and "differs from its preview" in refused.json()["error"]["message"]
     again = api.post("finance", "rerate", api.asked).json()
     booked = api.post("finance", "rerate", {**api.asked, "apply": True, "digest": again["digest"]}).json()
     assert booked["adjustment"]["amount_usd"] == "0.002009999993"

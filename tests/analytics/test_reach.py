@@ -92,7 +92,7 @@ def test_no_question_leaves_the_program_that_is_not_held_to_the_reach(name: str,
     whole = {"tenant": "acme", "team": "search"}
     asked = "SELECT 1 WHERE {tenant:String} = '' AND {team:String} = ''"
     if other != whole[name]:
-        with pytest.raises(PermissionDenied, match=f"this is not kept by {name}"):
+        with pytest.raises(PermissionDenied, match=f"this is not stored by {name}"):
             BoundStore(NOWHERE, LEAD).query(asked, {**whole, name: other})
     with pytest.raises(PermissionDenied):
         BoundStore(NOWHERE, LEAD).query(asked.replace(f"{{{name}:String}}", "''"), whole)

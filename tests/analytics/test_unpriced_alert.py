@@ -46,5 +46,5 @@ def test_failures_and_unknown_usage_raise_no_alert_and_a_missing_kind_is_named(
         f"partly-{name}": f"1 request of partly-{name} to llama in the last day have no price for input_audio: "
         "the rest of them is billed; replace the price card by one that prices input_audio",
         f"bare-{name}": f"2 requests of bare-{name} to llama in the last day have no price: "
-        "they are on no bill; add a price card",
+        "they are not billed; add a price card",
     }

@@ -200,7 +200,7 @@ def test_a_month_is_not_closed_over_a_correction_that_awaits_approval(books: Boo
     rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
     closing = ("books", "close", MONTH, "--tenant", books.tenant, *books.place)
     proposed = said(*rerate, "--propose")["adjustment"]["id"]
-    assert f"{proposed} is proposed for {MONTH}" in refused(*closing)
+    assert f"correction {proposed} for {MONTH}" in refused(*closing)
     said("books", "reject", proposed, *books.place)
     assert close(books)["net_usd"] == "1.000000000000"
 

@@ -100,7 +100,7 @@ def test_a_request_lost_in_a_crash_is_found_by_its_code_and_its_figures_are_call
             {"cost_pico_usd": None, "cost_basis": "unpriced", "price_version": "", "service_tier": "scale"},
             "No price for the service tier 'scale'",
         ),
-        ({"cost_pico_usd": None, "cost_basis": "unpriced", "price_version": ""}, "No price card holds for"),
+        ({"cost_pico_usd": None, "cost_basis": "unpriced", "price_version": ""}, "No price card is valid for"),
     ],
 )
 def test_what_has_no_price_is_named(store: Any, place: list[str], facts: dict[str, Any], said: str) -> None:

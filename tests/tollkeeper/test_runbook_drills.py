@@ -339,7 +339,7 @@ def test_drill_of_books_that_do_not_match(other_store: Any, monkeypatch: pytest.
     assert found() == []
     client.insert_arrow("requests", arrow_batch(REQUESTS, [short]), deduplication_token=f"{replica}-2")
     assert found() == [
-        f"replica {replica} made 10 tokens in the hour from {hour:%Y-%m-%d %H:00} UTC, and 12 are booked"
+        f"replica {replica} produced 10 tokens in the hour from {hour:%Y-%m-%d %H:00} UTC; 12 are recorded"
     ]
     client.close()
     assert steps("ledger-mismatch", {}) == [["store", "check"]]

@@ -108,7 +108,7 @@ def read_costs(text: str, month: str) -> ReadBill:
         else:
             kind = FEE
         if amount.pico < 0 and kind != CREDIT:
-            problems.add(number, "amount", f"{shown(row.get('amount'))} is below 0 and the line is no credit")
+            problems.add(number, "amount", f"{shown(row.get('amount'))} is below 0 and the line is not a credit")
             continue
         tier = tier_name(str(row.get("service_tier") or ""))
         detail = _detail(row) if kind not in (FEE, CREDIT) else text_of

@@ -55,7 +55,9 @@ def read_cur(text: str, month: str) -> ReadBill:
     names = {name: _snake(name) for name in header}
     for place, name in enumerate(header, start=1):
         if not names[name].startswith(_FAMILIES):
-            problems.add(1, f"{place} ({name[:40]})", "the column is none of a Cost and Usage Report; remove it")
+            problems.add(
+                1, f"{place} ({name[:40]})", "the column does not belong to a Cost and Usage Report; remove it"
+            )
     if not require_columns(list(names.values()), _WANTED, problems, "export the report again with this column"):
         problems.raise_any()
     for number, raw in csv_rows(text, problems):

@@ -94,7 +94,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     elif category in ("Purchase", "Adjustment") or not kind:
         kind = FEE
     elif category != "Usage":
-        problems.add(number, "ChargeCategory", f"{shown(category)} is none of FOCUS")
+        problems.add(number, "ChargeCategory", f"{shown(category)} is not a FOCUS category")
         return None
     charge = Charge(number, day, "BilledCost", row["BilledCost"], amount, found, keys, row_digest(*row.values()))
     if charge.is_refused(kind, f"a charge of {category}", problems):

@@ -151,7 +151,7 @@ def read_costs(text: str, month: str) -> ReadBill:
         used = kind_of_usage(found, counted)
         kind = _kind(item, used)
         if amount.pico < 0 and kind != CREDIT:
-            problems.add(number, "amount.value", f"{shown(value)} is below 0 and {shown(item)} is no credit")
+            problems.add(number, "amount.value", f"{shown(value)} is below 0 and {shown(item)} is not a credit")
             continue
         tokens = _quantity(row.get("quantity"), kind, counted) if kind == used else None
         if kind in (TAX, CREDIT, FEE):

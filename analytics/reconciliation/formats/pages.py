@@ -18,7 +18,7 @@ _HALF_LETTER: Final = re.compile(
 def load_json(text: str) -> list[tuple[int, Any]]:
     """Return the values of a JSON or JSON Lines file, each with its line number. Raises UnreadableBill."""
     if _HALF_LETTER.search(text):
-        raise UnreadableBill("the file was not imported: it has half a letter (a lone surrogate, \\ud800 to \\udfff)")
+        raise UnreadableBill("the file was not imported: it has a lone surrogate (\\ud800 to \\udfff)")
     try:
         return [(1, _loaded(text))]
     except RecursionError:
@@ -59,7 +59,7 @@ def _whole_number(text: str) -> int | str:
 
 def _cut(line: int, column: int, what: str) -> str:
     return (
-        f"the file was not imported: line {line}, column {column}: this is no JSON ({what}); the file may be cut "
+        f"the file was not imported: line {line}, column {column}: this is not JSON ({what}); the file may be cut "
         "short: export it again"
     )
 

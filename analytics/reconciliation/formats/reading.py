@@ -175,7 +175,7 @@ def csv_rows(text: str, problems: Problems) -> Iterator[tuple[int, dict[str, str
                 continue
             yield line, dict(zip(names, row, strict=True))
     except csv.Error as error:
-        problems.add(reader.line_num, "1", f"this is no CSV ({error}); the file may be cut short: export it again")
+        problems.add(reader.line_num, "1", f"this is not CSV ({error}); the file may be cut short: export it again")
 
 
 def csv_header(text: str) -> list[str]:

@@ -65,9 +65,7 @@ def detect(text: str) -> BillFormat:
             else None
         )
     if found is None:
-        raise UnreadableBill(
-            f"the file is no bill that is known; its format is one of {', '.join(BILL_FORMATS)}, named with --format"
-        )
+        raise UnreadableBill(f"the file's format is unknown; name one of {', '.join(BILL_FORMATS)} with --format")
     return found
 
 

@@ -116,7 +116,7 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     lines = [charge.line(kind, tokens, price)]
     credits = row.get("credits") or ()
     if not isinstance(credits, list | tuple):
-        problems.add(number, "credits", f"{shown(credits)} is no list")
+        problems.add(number, "credits", f"{shown(credits)} is not a list")
         return []
     for place, credit in enumerate(credits, start=1):
         worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None

@@ -68,7 +68,7 @@ def test_a_prefix_is_broken_if_less_was_cached_than_the_turn_before_left(cached:
         (CACHE_SECONDS, {}, "the provider had evicted it"),
         (CACHE_SECONDS + 1, {}, "5 minutes without a turn"),
         (1, {"provider": "bedrock"}, "another provider answered (bedrock)"),
-        (1, {"prompt_marks": ()}, "unknown: the prompt's parts are not on the record"),
+        (1, {"prompt_marks": ()}, "unknown: the prompt's parts were not recorded"),
     ],
 )
 def test_a_prefix_that_no_edit_broke_has_another_reason(seconds: float, fields: dict[str, object], said: str) -> None:

@@ -201,7 +201,7 @@ def test_what_is_no_longer_held_is_refused_and_not_zero(reader: StoreClient, sto
     [
         ({"by": ("colour",)}, "'colour' is nothing to break a report down by"),
         ({"by": ("team", "team")}, "names a level twice"),
-        ({"by": ("tag:a", "tag:b")}, "one tag at a time"),
+        ({"by": ("tag:a", "tag:b")}, "use one tag at a time"),
         ({"end": datetime(2026, 11, 1, tzinfo=UTC)}, "choose a later end"),
         ({"end": datetime(2026, 11, 2)}, "needs a time zone"),
         ({"end": datetime(2032, 11, 2, tzinfo=UTC)}, "choose at most 1200"),

@@ -43,7 +43,7 @@ def test_terms_are_read(typed: str, found: Search) -> None:
         ("user:", "'user:' lacks a value"),
         ("status:teapot", "'teapot' is not a status"),
         ("trace:12", "32 hexadecimal digits"),
-        ("attempts>1.5", "counts nothing"),
+        ("attempts>1.5", "is not a whole number"),
         ('user:"alice', "not closed"),
         ("x" * (MAX_SEARCH_CHARACTERS + 1), "501 characters; use at most 500"),
     ],

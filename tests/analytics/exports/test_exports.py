@@ -261,7 +261,7 @@ def test_customers_names_may_be_words_that_stand_for_nothing_elsewhere() -> None
     rows[0] |= {"x_TeamId": "na", "x_ProjectId": "none", "AllocatedResourceName": "unknown"}
     assert focus_faults(rows) == []
     rows[0] |= {"ChargeDescription": "n/a"}
-    assert "row 1: ChargeDescription 'n/a' stands for no value; leave it null" in focus_faults(rows)
+    assert "row 1: ChargeDescription 'n/a' means no value; use null" in focus_faults(rows)
 
 
 def charge(team: str, amount: int | None, quantity: int = 1) -> Charge:
@@ -356,14 +356,14 @@ def test_a_month_s_terms_and_number_are_of_whole_months(
     period = Period(*(datetime.fromisoformat(text).replace(tzinfo=place).astimezone(UTC) for text in (start, end)))
     (one,) = invoices([charge("red", 10**12)], period, "tenant", RateBook([terms]), zone=place)
     assert (one.number, len(one.adjustments)) == (number, adjustments)
-    assert ("commitments are of whole months" in invoice_html(one, "Platform", place)) is (adjustments == 0)
+    assert ("commitments apply to whole months only" in invoice_html(one, "Platform", place)) is (adjustments == 0)
 
 
 def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
     unknown = replace(charge("red", None, 3), meter=UNKNOWN_USAGE)
     (one,) = invoices([unknown, charge("red", 10**12)], MONTH, "team", RateBook())
     page = invoice_html(one, "Platform", BERLIN)
-    assert "nobody reported what 3 requests used" in page and "price card" not in page
+    assert "no usage was reported for 3 requests" in page and "price card" not in page
     assert (one.unknown_usage_requests, one.unpriced_quantity) == (3, 0)
 
 

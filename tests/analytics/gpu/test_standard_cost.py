@@ -69,7 +69,7 @@ def test_what_was_never_seen_is_not_free() -> None:
     card = fit_standard_cost("m", "m/1", only_read, PERIOD, BUSY, OTHER).card
     assert card.output_rate == card.input_rate > 0
     of_no_token = [ModelHour("m", place, 1, 100, 0, 0, 0, 10_000) for place in (0, 3600)]
-    with pytest.raises(InvalidRequest, match="no rate can be told"):
+    with pytest.raises(InvalidRequest, match="no rate can be computed"):
         fit_standard_cost("m", "m/1", of_no_token, PERIOD, BUSY, OTHER)
 
 
@@ -137,7 +137,7 @@ def test_nonsense_is_not_published(control_database: ControlDatabase) -> None:
     too_idle = fit_standard_cost("m", "m/2", USED, PERIOD, BUSY, 19 * BUSY + 1)
     free_input = [ModelHour("m", place, 10, 100, 0, 10, 0, 10_000) for place in (0, 3600)]
     with control_database.session() as session:
-        with pytest.raises(InvalidRequest, match="idleness would cost 19 times the use"):
+        with pytest.raises(InvalidRequest, match="idle time would cost 19 times the use"):
             publish(session, Author("test", START), too_idle, START)
         with pytest.raises(InvalidRequest, match="uncached input would cost 0.000000 USD"):
             gift = fit_standard_cost("m", "m/3", free_input, PERIOD, BUSY, OTHER)

@@ -34,7 +34,11 @@ def test_a_sent_plan_comes_to_the_same_and_tells_its_stages() -> None:
     found: dict[str, Any] = run_job(PlanJob.of_bytes(JOB.as_bytes()), NO_STORE, stages.append)
     assert found == play(JOB.what_if, poisson(120, 30.0, 200.0, 20.0), SETUP)
     assert {"now", "what_if", "sizing"} <= found.keys()
-    assert stages[:3] == ["making 120 requests", "playing 120 requests on 2 replicas", "playing it with the changes"]
+    assert stages[:3] == [
+        "generating 120 requests",
+        "simulating 120 requests on 2 replicas",
+        "simulating the changed plan",
+    ]
     assert stages[3:] and all(stage.startswith("trying ") for stage in stages[3:])
 
 
@@ -51,5 +55,5 @@ def test_hours_out_of_bounds_are_refused(hours: float) -> None:
 
 
 def test_a_replica_that_is_none_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="the replica that was given is not one"):
+    with pytest.raises(ConfigurationError, match="the given replica is not valid"):
         run_job(PlanJob(what_if=WhatIf(), made=JOB.made, setup="{}"), NO_STORE, lambda stage: None)

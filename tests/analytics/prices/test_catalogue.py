@@ -109,7 +109,7 @@ def test_the_wider_table_has_thresholds_batches_and_floats_that_were_computed(tm
     batched = card.at_tier("batch")
     assert batched is not None and batched.rate("input_text", 1) == 75_000
     assert card.rates["output_reasoning"] == 600_000 and "cache_write_5m" not in card.rates
-    with pytest.raises(ConfigurationError, match="by input_cost_per_second, which a card cannot say"):
+    with pytest.raises(ConfigurationError, match="by input_cost_per_second, which a card cannot express"):
         table.card("azure", "by-the-second")
     with pytest.raises(NotFound, match="knows no model 'n'"):
         table.card("azure", "n")
@@ -141,10 +141,10 @@ def test_the_wider_table_s_oddities_are_refused_by_name_or_priced_and_never_free
     }
     path.write_text(json.dumps(entries))
     table = LitellmTable.read(path)
-    with pytest.raises(NotFound, match="prices 'unknown' at nothing"):
+    with pytest.raises(NotFound, match="has price 0 for 'unknown'"):
         table.card("p", "unknown")
     for name, field in (("rerank", "input_cost_per_query"), ("picture", "output_cost_per_image")):
-        with pytest.raises(ConfigurationError, match=f"by {field}, which a card cannot say"):
+        with pytest.raises(ConfigurationError, match=f"by {field}, which a card cannot express"):
             table.card("p", name)
     assert table.card("p", "seeing").rates["input_image"] == 2_000_000
     online = table.card("p", "online")
@@ -172,7 +172,7 @@ def test_models_of_other_media_are_priced_by_their_unit(tmp_path: Path) -> None:
         "voice": {"characters": 15_000_000},
         "picture": {"images": 40 * 10**9},
     }
-    with pytest.raises(ConfigurationError, match="by output_cost_per_image, which a card cannot say"):
+    with pytest.raises(ConfigurationError, match="by output_cost_per_image, which a card cannot express"):
         table.card("p", "by-token")
 
 

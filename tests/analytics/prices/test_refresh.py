@@ -67,7 +67,7 @@ def test_cards_of_ones_own_and_ended_ones_are_left_alone(changes: dict[str, Any]
 def test_a_model_that_the_list_no_longer_has_keeps_its_card_and_says_so() -> None:
     gone = replace(SOLD, upstream="anthropic/claude-gone-1")
     changes, (why,) = price_changes([gone], [earlier(as_listed())], None, NOW)
-    assert not changes and "stays as it is" in why and "claude-gone-1" in why
+    assert not changes and "is unchanged" in why and "claude-gone-1" in why
 
 
 def test_a_change_is_costed_for_the_requests_that_its_card_prices(

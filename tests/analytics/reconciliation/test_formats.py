@@ -288,7 +288,7 @@ TWO = focus(focus_row(), focus_row("0.7"))
     ("text", "words"),
     [
         ("", "the file is empty"),
-        ("hello", "no bill that is known"),
+        ("hello", "format is unknown"),
         ("[1, 2", "line 1, column 6"),
         (page(usage())[:-40], "the file may be cut short"),
         (page(usage(), has_more=True), "column has_more: the API has further pages"),
@@ -350,7 +350,7 @@ def test_files_that_are_no_text_or_of_an_unknown_format_are_refused() -> None:
     with pytest.raises(UnreadableBill, match="the format 'excel' is unknown"):
         read_bill(TWO.encode(), form="excel")
     deep = "[" * 100_000
-    with pytest.raises(UnreadableBill, match="nested too deeply|this is no JSON"):
+    with pytest.raises(UnreadableBill, match="nested too deeply|this is not JSON"):
         read_bill(deep.encode())
     many = focus(*(focus_row(f"{number}x") for number in range(100)))
     with pytest.raises(UnreadableBill, match="and 97 more") as refused:
