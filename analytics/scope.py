@@ -157,10 +157,11 @@ class Scope:
 
     @property
     def settled(self) -> Self:
-        """Return an equal scope for all ranges that cover the same minutes, hours or days, as a cache key.
+        """Return a scope that is equal for all ranges that cover the same minutes, hours or days; for use as a cache
+        key.
 
-        Its range is the covered one, unless that is too long for this time unit; else it has as little of the first and
-        the last unit as possible.
+        Its range is the covered one, or if that is too long for its time unit, the shortest range that covers the same
+        units.
         """
         covered = self.covered
         if covered.end - covered.start <= MAX_RANGE:

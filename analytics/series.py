@@ -22,7 +22,7 @@ class Point:
     """One group in one time step. Sums exclude unreported and unpriced usage.
 
     `unpriced`, `unknown_usage` and `failed` count requests without an amount, by reason. `priced_tokens` are the tokens
-    of the cost, `None` if unknown.
+    that the cost covers, `None` if unknown.
     """
 
     requests: int = 0

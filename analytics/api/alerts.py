@@ -16,7 +16,7 @@ IsOpen = Annotated[bool, Query(alias="open", description="Only open alerts")]
 
 @router.get("", summary="List alerts, latest first")
 def list_all(wanted: Wanted, reader: Reader, database: Database, is_open: IsOpen = False) -> Page:
-    """Limited to the caller's tenant, or team."""
+    """Return alerts, latest first, limited to the caller's tenant or team."""
     with database.session() as session:
         rows = list_alerts(
             session,

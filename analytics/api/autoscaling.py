@@ -33,6 +33,8 @@ def scraper(request: Request, presented: Annotated[HTTPAuthorizationCredentials 
     dependencies=[Depends(scraper)],
 )
 def metrics(request: Request) -> Response:
-    """Answers 503 if the store is unreachable: a page without samples would mean that there are no replicas."""
+    """Return scaling signals in Prometheus' text format. Status 503 if the store is unreachable: a page without samples
+    would mean that there are no replicas.
+    """
     signals: SignalReader = request.app.state.signals
     return Response(signal_page(signals.read()), media_type=CONTENT_TYPE)

@@ -88,7 +88,7 @@ class CreditBody(BaseModel):
 
 @router.post("/rerate", summary="Price recorded requests again and book the difference")
 def rerate(body: RerateBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Without `apply` nothing is booked. Repeating a correction books nothing."""
+    """Compute a correction's entries, and book them with `apply`. Repeating a correction books nothing."""
     question = RerateQuestion(body.first, body.after, utc_now(), body.tenant, body.model)
     wish = RerateWish(question, body.card, body.reason, body.propose, body.digest)
     if not body.apply:
@@ -105,7 +105,7 @@ def adjustments(
     after: Annotated[str, Field(max_length=40)] = "",
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> dict[str, Any]:
-    """Limited to the caller's tenant: adjustments with entries of it."""
+    """Return adjustments, oldest first; for a tenant's caller, those with entries of this tenant."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -116,7 +116,7 @@ def adjustments(
 
 @router.get("/adjustments/{adjustment_id}", summary="Get an adjustment with its entries")
 def adjustment(adjustment_id: str, reader: Reader, database: Database) -> dict[str, Any]:
-    """Limited to the caller's tenant: its entries only."""
+    """Return an adjustment with its entries; for a tenant's caller, only this tenant's entries."""
     reader.require_no_team()
     with database.session() as session:
         row = get_adjustment(session, adjustment_id)
@@ -130,26 +130,26 @@ def adjustment(adjustment_id: str, reader: Reader, database: Database) -> dict[s
 def reverse(
     adjustment_id: str, body: ReasonBody, author: Bookkeeper, store: Store, database: Database
 ) -> dict[str, Any]:
-    """Refused with 409 if it is reversed already."""
+    """Book entries that cancel an adjustment. Status 409 if it is reversed already."""
     return adjustment_as_json(book_reversal(store, database, author, adjustment_id, body.reason))
 
 
 @router.post("/adjustments/{adjustment_id}/approve", summary="Book a proposed adjustment")
 def approve(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Refused with 409 for the person who proposed it."""
+    """Book a proposed adjustment. Status 409 for the person who proposed it."""
     row, document = book_decision(store, database, author, adjustment_id, is_approved=True)
     return {**adjustment_as_json(row), "document": None if document is None else document_as_json(document)}
 
 
 @router.post("/adjustments/{adjustment_id}/reject", summary="Reject a proposed adjustment")
 def reject(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """It stays listed and never counts."""
+    """Reject a proposed adjustment, which remains listed and never counts."""
     return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=False)[0])
 
 
 @router.get("/periods", summary="List months in review or closed, latest first")
 def periods(reader: Reader, database: Database, tenant: Name | None = None) -> dict[str, Any]:
-    """A month that is not listed is a draft. Limited to the caller's tenant."""
+    """Return months in review or closed, latest first; others are drafts. Limited to the caller's tenant."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -158,8 +158,9 @@ def periods(reader: Reader, database: Database, tenant: Name | None = None) -> d
 
 @router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
 def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Closes the month of one tenant, or of all that have not closed it yet. `refused`: why a tenant's month stays
-    open; `not_billed`: usage of names that are not tenants."""
+    """Close the month of one tenant, or of all tenants with it open. `refused`: reasons why a tenant's month remains
+    open; `not_billed`: usage under names that are not tenants.
+    """
     done = close_month(store, database, author, month, tenant=body.tenant)
     closed = [
         {
@@ -176,20 +177,20 @@ def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, data
 
 @router.post("/periods/{month}/review", summary="Put a tenant's month into review")
 def review(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """If two people are required, another person must close it."""
+    """Put a tenant's month into review. If two people are required, another person must close it."""
     return period_as_json(review_month(database, author, month, body.tenant, body.reason))
 
 
 @router.post("/periods/{month}/reopen", summary="Reopen a tenant's closed month and cancel its invoice")
 def reopen(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """If two people are required, a second call by another person confirms it."""
+    """Reopen a tenant's closed month and cancel its invoice. If two people are required, two must call it."""
     row, document = reopen_month(database, author, month, body.tenant, body.reason)
     return {**period_as_json(row), "document": None if document is None else document_as_json(document)}
 
 
 @router.get("/documents", summary="List issued invoices, credit notes and cancellations")
 def documents(reader: Reader, database: Database, tenant: Name | None = None, month: Name = "") -> dict[str, Any]:
-    """The register, in the order of issue. Limited to the caller's tenant."""
+    """Return issued documents in order of issue, limited to the caller's tenant."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -201,7 +202,7 @@ def documents(reader: Reader, database: Database, tenant: Name | None = None, mo
 def document(
     number: Name, reader: Reader, database: Database, form: Literal["json", "html", "pdf"] = "json"
 ) -> Response:
-    """HTML and PDF are byte for byte as they were issued."""
+    """Return an issued document. HTML and PDF have the same bytes as when it was issued."""
     reader.require_no_team()
     with database.session() as session:
         row = get_document(session, number, tenant=reader.tenant or "")
@@ -216,7 +217,7 @@ def document(
 
 @router.post("/documents/{number}/credit", summary="Credit an amount on an issued invoice")
 def credit(number: Name, body: CreditBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Books an entry in the open month and issues a credit note; if two people are required, only proposes it."""
+    """Book a credit in the open month and issue a credit note; if two people are required, only propose it."""
     row, note = credit_invoice(store, database, author, number, body.amount_usd, body.reason)
     return {**adjustment_as_json(row), "document": None if note is None else document_as_json(note)}
 

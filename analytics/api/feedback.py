@@ -30,7 +30,9 @@ class FeedbackBody(BaseModel):
 
 @router.post("", status_code=201, summary="Score an answer")
 def write(body: FeedbackBody, asker: Anybody, store: Store) -> dict[str, Any]:
-    """Limited to requests of the caller's tenant and team that are in the store (after seconds). Repeating replaces."""
+    """Store a score of an answer; a repeated one replaces the former. The request must be in the store (seconds after
+    its end) and of the caller's tenant and team.
+    """
     given = Feedback(body.request_id, body.name, body.score, body.comment, asker.name, bool(asker.key_id))
     return write_feedback(store, given, asker.tenant, asker.team, utc_now())
 

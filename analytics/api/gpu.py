@@ -22,7 +22,7 @@ def ledger(
     end: Annotated[AwareDatetime, Query(alias="to")],
     minutes: Annotated[bool, Query(description="Include every minute")] = False,
 ) -> dict[str, Any]:
-    """Refused for callers restricted to one tenant, because an engine serves all tenants."""
+    """Return GPU time by ledger line. Status 403 for callers of one tenant, as engines serve all tenants."""
     if reader.tenant is not None:
         raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
     if end <= start:

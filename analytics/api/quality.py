@@ -25,7 +25,7 @@ def report(
     tenant: str | None = None,
     model: str | None = None,
 ) -> dict[str, Any]:
-    """Compares the last hours with the days before, by tenant and model."""
+    """Compare the answers of the last hours with those of the days before, by tenant and model."""
     wanted, team = reader.narrowed(tenant)
     now = utc_now()
     window, reference = timedelta(hours=hours), timedelta(days=reference_days)

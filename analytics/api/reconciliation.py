@@ -45,21 +45,21 @@ async def import_one(
     ] = None,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """The body is the file, at most `TOLLKEEPER_ANALYTICS_MAX_BODY_BYTES`. Import larger files on the command line."""
+    """Import a bill from the body, at most `TOLLKEEPER_ANALYTICS_MAX_BODY_BYTES`; larger ones by command line."""
     file = BillFile(await request.body(), name, month, provider, format, usd_rate, replace)
     return bill_as_json(import_bill(database, author, file))
 
 
 @router.get("/bills", summary="List imported bills, oldest first")
 def bills(author: Bookkeeper, database: Database, provider: Text = "", month: Text = "") -> dict[str, Any]:
-    """For owner, admin and finance of the installation."""
+    """Return imported bills, oldest first. Roles: owner, admin and finance of the installation."""
     with database.session() as session:
         return {"data": [bill_as_json(row) for row in list_bills(session, provider=provider, month=month)]}
 
 
 @router.delete("/bills/{bill_id}", summary="Delete an imported bill")
 def delete_one(bill_id: str, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """The file can be imported again."""
+    """Delete an imported bill, whose file can be imported again."""
     with database.session() as session:
         row = bill_as_json(get_bill(session, bill_id))
         delete_bill(session, author, bill_id)
@@ -68,7 +68,7 @@ def delete_one(bill_id: str, author: Bookkeeper, database: Database) -> dict[str
 
 @router.get("/{provider}/names", summary="List the mapping of names in a provider's bills")
 def names(provider: Provider, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """Keys with the targets that use them, and models with the names that applications ask for."""
+    """Return keys with the targets that use them, and models with their names in requests."""
     with database.session() as session:
         rows = bill_names(session, provider)
         return {f"{kind}s": {row.name: row.meaning for row in rows if row.kind == kind} for kind in ("key", "model")}
@@ -76,7 +76,7 @@ def names(provider: Provider, author: Bookkeeper, database: Database) -> dict[st
 
 @router.post("/{provider}/names", summary="Map names in a provider's bills")
 def set_names(provider: Provider, body: NamesBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """Other mappings stay."""
+    """Set the given mappings of names; others are unchanged."""
     with database.session() as session:
         for kind, stated in (("key", body.keys), ("model", body.models)):
             if stated:
@@ -96,7 +96,7 @@ def report(
     cause: Text = "",
     limit: Annotated[int, Query(ge=0, le=10_000)] = 100,
 ) -> dict[str, Any]:
-    """Sums by cause, and the largest differences, optionally of one day, model or cause."""
+    """Return sums by cause, and the largest differences, optionally of one day, model or cause."""
     with database.session() as session:
         found = reconcile(store, session, provider, month, utc_now())
         keep(session, found)

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/slos", tags=["objectives"])
 
 @router.get("", summary="States of objectives")
 def report(wanted: Wanted, reader: Reader, store: Store, database: Database) -> Page:
-    """Limited to the caller's tenant; a tenant's objectives cover all its teams."""
+    """Return the state of objectives, limited to the caller's tenant; they cover all its teams."""
     with database.session() as session:
         rows = list_slos(session, tenant=reader.tenant or "", after=wanted.after, limit=wanted.limit + 1)
         objectives = [objective_of(row) for row in rows]

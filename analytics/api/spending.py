@@ -26,7 +26,7 @@ def forecast(
     days: Annotated[int, Field(ge=1, le=92)] = 30,
     level: Annotated[float, Field(ge=0.5, le=0.99)] = 0.8,
 ) -> dict[str, Any]:
-    """One entry per tenant; `reason` says why there is no forecast. Takes 0.1 s per tenant."""
+    """Return a forecast per tenant, or the `reason` why there is none. Takes 0.1 s per tenant."""
     from analytics.forecast.spend import forecast_spend  # imported here: it takes seconds, and is rarely called
 
     reader.require_no_team()
@@ -37,7 +37,9 @@ def forecast(
 
 @router.get("/anomalies", summary="List tenants with unusual spending on a day, by cause")
 def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: Day | None = None) -> dict[str, Any]:
-    """Yesterday (UTC) unless a day is given, the largest difference first. For today: completed hours only."""
+    """Return tenants with unusual spending on a day (default: yesterday, UTC), largest difference first. Today counts
+    up to its last completed hour.
+    """
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     return {"data": [each.as_json() for each in anomalies_on(store, utc_now(), day, tenant=wanted)]}
@@ -51,7 +53,7 @@ def savings(
     tenant: str | None = None,
     days: Annotated[int, Field(ge=1, le=31)] = 7,
 ) -> dict[str, Any]:
-    """At current price cards. Do not add savings up: two may cover the same requests."""
+    """Return recommended savings at current prices, largest first. Do not add them up: requests may count twice."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:

@@ -14,8 +14,8 @@ _FAR_OFF_NS = 4_102_444_800_000_000_000  # the year 2100, within the store's ran
 class SubjectLedger:
     """Sums over the stored requests of one subject in a period; money in pico-USD.
 
-    `owed`: their cost to the budget by today's rules. `counted`: what was charged to it when they ended: 0 for requests
-    before its creation, a whole reservation for some that are free today (`free_requests`). `corrected`: sum of booked
+    `owed`: what they cost the budget by today's rules. `counted`: what they were charged when they ended: 0 before the
+    budget's creation, the whole reservation for some that are free today (`free_requests`). `corrected`: sum of booked
     corrections of their usage.
     """
 

@@ -64,7 +64,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The store's evidence on an incident. `began` is its begin by its failures, or as the caller gave it."""
+    """The store's evidence on an incident. `began` is when its failures began, else the caller's time."""
 
     period: Period
     began: datetime

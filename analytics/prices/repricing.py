@@ -174,7 +174,7 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
 
 
 def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> list[tuple[Leaf, int | None]]:
-    """Return for each of LEAVES the meter that it is sold as and pico-USD per token, `None` without a price."""
+    """Return for each of LEAVES the meter whose price applies to it, and pico-USD per token; `None` without a price."""
     found: list[tuple[Leaf, int | None]] = []
     for leaf in LEAVES:
         sold_as, rate = leaf, card.rate(leaf, input_tokens)

@@ -26,10 +26,10 @@ _MAX_STEPS: Final = 4_000  # of thresholds or changes: bits in a group's shape
 class UsageGroup:
     """Requests with the same unit prices. `tokens` has their sums in the order of LEAVES.
 
-    `used` are the meters that every request of the group has used. `at` is a time at which the same cards are valid as
-    for all of them, `input_tokens` a number of input tokens in the same price tier, `None` if unknown. `state` is the
-    requests' `price_state` (migration 0030). `unpriced_requests` counts those with usage and no amount;
-    `unpriced_leaves` are the meters without a price of requests whose other meters have an amount.
+    `used` are the meters that every request of the group has used. `at` and `input_tokens` (`None`: unknown) select the
+    price card and price tier of all of them. `state` is the requests' `price_state` (migration 0030).
+    `unpriced_requests` counts those with usage and no amount; `unpriced_leaves` are unpriced meters of requests that
+    have an amount for others.
     """
 
     tenant: str

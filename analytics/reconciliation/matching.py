@@ -258,7 +258,7 @@ class _Work:
 
 
 def match(lines: Iterable[BillLine], recorded: Mapping[Bucket, RecordedBucket], rates: Rates, place: Place) -> Matched:
-    """Return the differences between bill lines and recorded usage, with their causes."""
+    """Return the differences between bill lines and recorded usage, with their causes; amounts are pico-USD."""
     works: dict[Bucket, _Work] = {}
     found: list[Found] = []
     billed_days: set[str] = set()

@@ -39,7 +39,7 @@ class Tries:
 
 
 def read_tries(store: StoreClient, scope: Scope) -> tuple[Tries, ...]:
-    """Read the attempts of requests with several, by time step of the scope's charts. Raises StoreUnavailable."""
+    """Read the attempts of requests that had more than one, by time step of the charts. Raises StoreUnavailable."""
     parameters = {
         "team": None,
         **scope.parameters(),

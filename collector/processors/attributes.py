@@ -162,8 +162,8 @@ def _read(attribute: KeyValue) -> _Read:
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Return an event's attributes as `attribute_map`. A GenAI event's attributes without a namespace (`content`,
-    `message`, `tool_calls`) contain prompts or completions and are dropped.
+    """Return an event's attributes by name, as `attribute_map` does, without a GenAI event's attributes that have no
+    namespace (`content`, `message`, `tool_calls`), as these contain prompts or completions.
     """
     return packed_event_map(event_name, [attribute.SerializeToString() for attribute in attributes], noticed)
 
