@@ -80,7 +80,7 @@ def assign_colors(names: Iterable[str]) -> dict[str, str]:
 def colors_in_order(names: Iterable[str]) -> dict[str, str]:
     """Return colours for names that only one chart shows (engines, devices), in alphabetical order.
 
-    So that few names get distinct colours; a colour may change when a name is added.
+    A few names get distinct colours; a colour may change when a name is added.
     """
     return {name: GROUP_COLORS[place % len(GROUP_COLORS)] for place, name in enumerate(sorted(set(names)))}
 

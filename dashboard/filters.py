@@ -97,7 +97,7 @@ def read_filters(address: Mapping[str, str]) -> Filters:
     compare = address.get("compare") or None
     if compare is not None and compare not in COMPARISONS:
         raise InvalidRequest(
-            f"nothing to compare with is called {compare!r}; choose one of {', '.join(COMPARISONS)}", param="compare"
+            f"{compare!r} is not a period to compare with; choose one of {', '.join(COMPARISONS)}", param="compare"
         )
     found = Filters(
         tenant=address.get("tenant") or None,

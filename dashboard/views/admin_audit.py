@@ -40,7 +40,7 @@ _PLACES: Final[dict[str, Any]] = {
     "Signed until entry": st.column_config.NumberColumn(
         format="localized", help="The last entry that a checkpoint signs; later entries are at most seconds old"
     ),
-    "Remarks": _text(width="large", help="The first fault, and notes in the log: files cut short by a crash, backups"),
+    "Remarks": _text(width="large", help="The first error, and notes in the log: files truncated by a crash, backups"),
 }
 _NOUNS: Final = (
     "all", "tenant", "team", "project", "key", "limit", "budget", "model", "route", "pool", "target", "price",

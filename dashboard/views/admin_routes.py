@@ -51,7 +51,7 @@ def draw_routes(visit: Visit) -> None:
         frame,
         key="admin_routes",
         columns=_COLUMNS,
-        help="A route leads to models by weight and conditions, with fallbacks (docs/routes.md). Select a "
+        help="A route selects a model by weights and conditions, with fallbacks (docs/routes.md). Select a "
         "line to change it or to see where a request would go.",
         empty="No routes: applications ask for models directly.",
     )

@@ -215,8 +215,8 @@ def _broken(visit: Visit, turns: Sequence[Turn]) -> None:
             "When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
             "Why": st.column_config.TextColumn(width="large"),
         },
-        help="Providers cache prompts by their prefix: tools, instructions, then messages. An edit makes all that "
-        "follows it new.",
+        help="Providers cache prompts by their prefix: tools, instructions, then messages. After an edit, all "
+        "later parts are computed again.",
     )
 
 

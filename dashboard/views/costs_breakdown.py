@@ -47,7 +47,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
     if len(answer.lines) > len(shown):
         st.caption(f"The {_MOST_ROWS:,} most expensive of {len(answer.lines):,} are shown; the export has all.")
     st.caption(
-        "Select a row to open it. — means not known, never zero."
+        "Select a row to open it. — means unknown, not zero."
         + (" An empty name means that the requests have none." if any(not name for name in names) else "")
     )
 

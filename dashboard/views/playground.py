@@ -139,12 +139,12 @@ def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
     show_figures(
         [
             Figure("Cost", UNKNOWN if cost is None else write.money(cost), about_cost, "At the model's price card"),
-            Figure("Input tokens", tokens(tried.input_tokens), cached or "reported", "As the answer reports them"),
+            Figure("Input tokens", tokens(tried.input_tokens), cached or "reported", "As reported in the response"),
             Figure(
                 "Output tokens",
                 tokens(tried.output_tokens),
                 tried.finish_reason or "reported",
-                "As the answer reports them",
+                "As reported in the response",
             ),
             Figure(
                 "Time to first token",

@@ -187,8 +187,8 @@ def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
             gap_chart(fall, visit.formats),
             key="request_gaps",
             unit="ms",
-            help=f"By {clock}, to 10 µs; the first token is left out, its time is above. Tokens that came in one chunk "
-            "have none between them. The slowest is marked.",
+            help=f"By {clock}, to 10 µs, without the first token, whose time is above. Tokens of one chunk have no "
+            "time between them. The slowest token is marked.",
             data=lambda: gap_frame(fall),
         )
 

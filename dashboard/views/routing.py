@@ -199,8 +199,8 @@ def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
             breaker_history(state, _start(board), end, visit.viewer.zone),
             key="routing_breakers",
             unit="when circuits were open",
-            help="A breaker opens after failures in a row, a share of failures, or answers much slower than the "
-            "others', and closes after a successful probe. State of one gateway since its start.",
+            help="A breaker opens after consecutive failures, a high share of failures, or answers much slower than "
+            "the others', and closes after a successful probe. State of one gateway since its start.",
             data=lambda: changes,
         )
     with right:

@@ -137,7 +137,7 @@ def test_a_comparison_is_as_long_as_what_it_is_compared_with(name: str) -> None:
 
 def test_no_comparison_and_one_that_nobody_knows() -> None:
     assert Filters().before(Filters().scope(NOW)) is None
-    with pytest.raises(InvalidRequest, match="nothing to compare with is called 'then'; choose one of previous"):
+    with pytest.raises(InvalidRequest, match="'then' is not a period to compare with; choose one of previous"):
         read_filters({"compare": "then"})
 
 
