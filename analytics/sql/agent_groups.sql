@@ -1,5 +1,5 @@
--- What agents' sessions cost by repository, pull request, developer (end user, else key), subagent or tool: {by}.
--- Turns that call several tools are on the line of these tools together. Money in pico-USD.
+-- Cost of agents' sessions by repository, pull request, developer (end user, else key), subagent or tool: {by}. Turns
+-- that call several tools count for the combination of these tools. Money in pico-USD.
 SELECT
     tenant AS tenant_label,
     multiIf(

@@ -1,6 +1,6 @@
--- Sessions of agents (conversation_id), the most expensive first: turns, tools, tokens and cost, and the longest run of
--- one call: the same tool with the same arguments, again and again. Calls that the gateway itself made (execute_tool)
--- cost money and are no turns. A session is one key's. Money in pico-USD.
+-- Agents' sessions (conversation_id), most expensive first: turns, tools, tokens, cost, and the longest run of
+-- identical tool calls (same tool and arguments). Calls that the gateway made itself (execute_tool) have a cost and are
+-- not turns. A session belongs to one key. Money in pico-USD.
 SELECT
     tenant AS tenant_label,
     key_id AS key_label,

@@ -1,4 +1,4 @@
--- The turns and tool calls of one session in their order, with what tells why a prompt's prefix was not found cached.
+-- The turns and tool calls of one session in order, with the fields that show why a prompt's prefix was not cached.
 SELECT
     toString(request_id) AS request_label,
     toInt64(toUnixTimestamp64Nano(started_at)) AS began_ns,

@@ -1,5 +1,5 @@
--- Tries that failed in a way that a provider may bill, before another try made the answer: tokens as far as they are
--- known, else those of the request, whose prompt is the same.
+-- Failed attempts that a provider may bill, followed by a successful one: their tokens if known, else those of the
+-- request, whose prompt is the same.
 SELECT
     toString(toDate(tries.started_at, 'UTC')) AS day_label,
     tries.replica AS target_label,

@@ -1,6 +1,6 @@
--- Requests that a provider was asked for, by day (UTC), target, model as asked and as answered, tier and price: what its
--- bill should list. `above` is how many of {thresholds} the input exceeds. Kept answers and what never reached a model
--- are left out, as no provider bills them. `is_uncertain`: the usage is an estimate, or nobody knows it.
+-- Requests sent to a provider, by day (UTC), target, model as requested and as answered, tier and price, to compare
+-- with its bill. `above` is the number of {thresholds} that the input exceeds. Answers from the response cache and
+-- requests that reached no model are excluded. `is_uncertain`: the usage is estimated or unknown.
 SELECT
     toString(toDate(started_at, 'UTC')) AS day_label,
     replica AS target_label,

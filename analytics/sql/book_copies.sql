@@ -1,4 +1,4 @@
--- How many entries of each adjustment the store has, and what they come to.
+-- Number of entries of each adjustment in the store, and their sums.
 SELECT adjustment, count() AS entries, sum(cost_usd) AS amount
 FROM book_entries FINAL
 GROUP BY adjustment

@@ -1,5 +1,5 @@
--- What booked corrections of the usage under a budget come to in a period, one row for a subject, as budget_ledger.sql has
--- them. Money in pico-USD. Entries have no users and no tags: budgets of these are not corrected.
+-- Sums of booked corrections of a budget's usage in a period, a row per subject as in budget_ledger.sql. Money in pico-
+-- USD. Entries have no users and tags, so budgets of these are not corrected.
 SELECT
     multiIf(
         {level:String} = 'team', team,

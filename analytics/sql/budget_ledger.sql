@@ -1,8 +1,8 @@
--- What the requests under a budget were charged in a period, one row for a subject: {level} is the budget's level,
--- {wanted} the subject that it counts ('*' for each by itself), {tag} the tag's name. Money in pico-USD. A request is in
--- the period that it was admitted in. charged_pico_sum is what it was charged when it ended, and free_pico_sum what of
--- that was kept of a reservation for requests that a server had answered with an error, which cost nothing; only
--- requests since {counted_from} were charged to the budget.
+-- What a budget's requests were charged in a period, a row per subject: {level} is the budget's level, {wanted} its
+-- subject ('*': each subject separately), {tag} the tag's name. Money in pico-USD. A request belongs to the period of
+-- its admission. charged_pico_sum is the charge at the request's end; free_pico_sum is its part from reservations of
+-- requests that failed with an error status, which cost nothing. Only requests since {counted_from} were charged to the
+-- budget.
 SELECT
     multiIf(
         {level:String} = 'team', team,

@@ -1,4 +1,4 @@
--- Answers whose content is kept and that the judge {judge} has not seen, drawn by their ids: {share} of 1,000,000.
+-- Stored answers that judge {judge} has not scored, sampled by their ids: {share} of 1,000,000.
 SELECT tenant, request_id, model, started_at, prompt, completion
 FROM content
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')

@@ -1,5 +1,5 @@
--- Booked corrections and credits of the usage of a range, by adjustment, payer, model and recorded price, and by period of
--- the usage: {starts} are the periods' first seconds, ascending. Money in pico-USD.
+-- Booked corrections and credits of a range's usage, by adjustment, payer, model and recorded price, and by period of
+-- the usage: {starts} are the periods' starts (Unix s), ascending. Money in pico-USD.
 SELECT
     tenant AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,

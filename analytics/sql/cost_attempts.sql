@@ -1,6 +1,6 @@
--- What the tries of requests came to that had more than one (retries, hedges, continuations, what a cascade set aside),
--- and what the same requests were recorded to cost: the difference is what no payer was told. By the labels of the
--- request ({by}) and by period: {starts} are the periods' first seconds, ascending. A try may begin a day later at most.
+-- Cost of all attempts of requests with more than one (retries, hedges, continuations, rejected cascade answers), and
+-- the recorded cost of the same requests; the difference was not charged to the payer. By labels of the request ({by})
+-- and by period: {starts} are the periods' starts (Unix s), ascending. An attempt may begin up to a day later.
 SELECT
     {{cost_labels}},
     toInt64(sum(tries.attempt_count)) - toInt64(count()) AS more_count,

@@ -1,6 +1,6 @@
--- What booked entries add to the cost of the usage of a range, by the labels that entries have ({by}) and by period of
--- the usage: {starts} are the periods' first seconds, ascending. Money in pico-USD; counts are differences. Labels that
--- entries do not have (users, tags, prompts) are ''.
+-- Sums of booked entries for a range's usage, by labels ({by}) and by period of the usage: {starts} are the periods'
+-- starts (Unix s), ascending. Money in pico-USD; counts are differences. Labels that entries lack (users, tags,
+-- prompts) are ''.
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,

@@ -1,6 +1,6 @@
--- Requests, tokens and cost from the requests themselves, by any of their labels ({by}) and by period: {starts} are the
--- periods' first seconds, ascending. Money in pico-USD.
--- {only_unpriced} leaves out all but what no amount stands for. `price_state` is the one definition of why (0030).
+-- Requests, tokens and cost from single requests, by labels ({by}) and by period: {starts} are the periods' starts
+-- (Unix s), ascending. Money in pico-USD. {only_unpriced}: only requests with usage without an amount. `price_state`
+-- (0030) is the reason why.
 SELECT
     {{cost_labels}},
     count() AS request_count,

@@ -1,9 +1,8 @@
--- Requests, tokens and cost from sums, by any of tenant, team, project and model ({by}) and by period: {starts} are the
--- periods' first seconds, ascending, all on the rollup's grain. Money in pico-USD.
--- The whole days from {first_day} to {end_day} (Unix seconds; none where these are equal) come from {days}, requests_day
--- or tenant_model_day, and must lie in one period where {rollup} is finer; the rest from {rollup}, a table of sums.
--- Why requests have no cost is told apart (migration 0030). Of mixed_count requests without a price sums do not tell what
--- they used.
+-- Requests, tokens and cost from rollups, by tenant, team, project and model ({by}) and by period: {starts} are the
+-- periods' starts (Unix s), ascending, on the rollup's time unit. Money in pico-USD. The whole days from {first_day} to
+-- {end_day} (Unix s; none if equal) are read from {days}, requests_day or tenant_model_day, and must be in one period
+-- if {rollup} is finer; the rest is read from {rollup}. Requests without cost are counted by reason (migration 0030).
+-- The usage of mixed_count requests without a price is not separable in rollups.
 SELECT
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,

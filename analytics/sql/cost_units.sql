@@ -1,6 +1,6 @@
--- What was used that is counted in units and not in tokens: images, milliseconds of sound, characters, requests of an
--- operation sold by the request. By any labels of the requests ({by}) and by period: {starts} are the periods' first
--- seconds, ascending. Rollups have tokens alone, so this reads requests, and of these only the ones with units.
+-- Usage counted in units instead of tokens: images, milliseconds of audio, characters, requests of operations with a
+-- price per request. By labels of the requests ({by}) and by period: {starts} are the periods' starts (Unix s),
+-- ascending. Rollups have only tokens, so this reads the requests with units.
 SELECT
     {{cost_labels}},
     {{unit_sums}} AS unit_counts

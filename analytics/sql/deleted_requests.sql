@@ -1,5 +1,5 @@
--- Up to when (Unix seconds) single requests have been deleted by a tenant's own rule, and whose rule that was. A rule is
--- a tenant's: who asks about one {team} of it is told the same.
+-- The time (Unix s) up to which single requests were deleted by a tenant's retention rule, and the tenant. It is the
+-- same for every {team} of the tenant.
 SELECT
     toUnixTimestamp(max(deleted_before)) AS deleted_until,
     argMax(tenant, deleted_before) AS deleted_tenant

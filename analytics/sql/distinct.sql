@@ -1,5 +1,5 @@
--- The values a filter offers, and when each was last seen (Unix seconds). {kind} is tenant, model, team, ...
--- No time range: this table holds a row per value, not per request.
+-- The values of a filter, and when each was last seen (Unix s). {kind} is tenant, model, team and so on. No time range:
+-- the table has a row per value, not per request.
 SELECT
     value,
     toUnixTimestamp(max(last_seen)) AS last_seen_s

@@ -1,4 +1,5 @@
--- How full engines were over time: batch, queue, KV cache, and prompts read from it. Steps of {step} s from {origin}.
+-- Load of engines over time: batch size, queue length, KV cache, prefix cache hits. Time steps of {step} s from
+-- {origin}.
 SELECT
     step_start,
     engine,

@@ -1,5 +1,5 @@
--- How full each engine was in each minute: blocks of its KV cache in use at the most (0 to 1), and requests that waited
--- in it, the mean over its steps. Minutes without a step have no row.
+-- Load of each engine by minute: maximum share of KV cache blocks in use (0 to 1), and mean queue length over its
+-- steps. Minutes without a step have no row.
 SELECT
     engine,
     any(model) AS model_name,

@@ -1,4 +1,4 @@
--- Scores that answers were given, by tenant, model, prompt version, name and source; the latest of each author counts.
+-- Scores of answers, by tenant, model, prompt version, name and source; only the latest of each author counts.
 SELECT
     asked.tenant AS tenant_name,
     asked.model AS model_name,

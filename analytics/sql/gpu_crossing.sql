@@ -1,5 +1,5 @@
--- What the engine steps say of time that gpu_lines.sql leaves out: they begin in one step of time and end in another,
--- or reach out of the range; one per engine and bound at most. Columns as in gpu_steps.sql.
+-- Times of the engine steps that gpu_lines.sql excludes: those that cross a bound of a time step or of the range; at
+-- most one per engine and bound. Columns as in gpu_steps.sql.
 SELECT
     {{step_times}}
 FROM engine_steps

@@ -1,4 +1,4 @@
--- Which GPUs were looked at, and of which model they are.
+-- The sampled GPUs and their models.
 SELECT
     toString(device) AS device_label,
     toString(any(device_model)) AS model_label

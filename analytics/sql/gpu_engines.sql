@@ -1,5 +1,5 @@
--- The engines that told of steps in a range: what they are, from when to when, and how many steps there are.
--- {start} and {end} are Unix seconds, a little wider than the range from {start_ns} to {end_ns}.
+-- The engines that reported steps in a range: attributes, first and last step, and number of steps. {start} and {end}
+-- are Unix seconds, slightly wider than the range {start_ns} to {end_ns}.
 SELECT
     engine,
     any(model) AS model_label,

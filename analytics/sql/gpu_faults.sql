@@ -1,5 +1,5 @@
--- What GPUs said of themselves: the last fault (NVML's XID), memory errors that could not be corrected since the
--- stretch began, and how hot they were at the most. NULL is a sensor that is absent.
+-- Faults that GPUs reported in a range: the highest fault code (NVML's XID), new uncorrected memory errors, and the
+-- highest temperature. NULL: the sensor is missing.
 SELECT
     device,
     any(host) AS host_name,

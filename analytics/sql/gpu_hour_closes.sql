@@ -1,5 +1,5 @@
--- How long each engine lived in a stretch of time, and how much of that its records explain, both in nanoseconds; what
--- crosses a bound counts for the part inside. One row for an engine, however many steps it made.
+-- Each engine's lifetime in a range and the part that its records explain, in nanoseconds; records that cross a bound
+-- count for their part inside. One row per engine.
 SELECT
     engine AS engine_label,
     any(arrayMap(device -> toString(device), devices)) AS device_labels,

@@ -1,5 +1,4 @@
--- The ledger's lines of each engine's finished hours on each of its GPUs. A row without an engine only notes that its
--- hour was looked at.
+-- The ledger's lines of each engine's finished hours by GPU. A row without an engine only marks its hour as finished.
 SELECT
     toInt64(toUnixTimestamp(bucket)) AS hour_start,
     device AS device_label,

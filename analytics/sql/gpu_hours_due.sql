@@ -1,4 +1,4 @@
--- The hours of engines that have told of steps in them (or ten minutes before) and are not among the finished ones.
+-- Hours in which an engine reported steps (or ten minutes before) and that are not yet finished.
 SELECT
     hour_start,
     engine AS engine_label

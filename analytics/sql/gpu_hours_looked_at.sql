@@ -1,5 +1,4 @@
--- The hours that were looked at once they were over, whatever engines told in them: of their rows the one that names no
--- engine.
+-- Hours that were finished, whether or not an engine reported anything: the rows without an engine.
 SELECT DISTINCT toInt64(toUnixTimestamp(bucket)) AS hour_start
 FROM gpu_hours
 WHERE bucket >= toDateTime({start:UInt32}, 'UTC')

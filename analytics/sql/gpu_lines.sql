@@ -1,6 +1,6 @@
--- The GPU ledger's lines by engine, of the records that lie within one step of time of {step_ns} from {origin_ns} on
--- and within {start_ns} to {end_ns} (Unix nanoseconds); gpu_crossing.sql has the few others. GPU time is sorted as in
--- gpu_steps.sql. {start} and {end} are Unix seconds, a little wider than the range.
+-- The GPU ledger's lines by engine, from records within one time step of {step_ns} from {origin_ns} on and within
+-- {start_ns} to {end_ns} (Unix ns); gpu_crossing.sql has the other records. GPU time is classified as in gpu_steps.sql.
+-- {start} and {end} are Unix seconds, slightly wider than the range.
 SELECT
     engine,
     place,

@@ -1,5 +1,5 @@
--- What was measured at each GPU over time, in steps of {step} seconds from {origin}. NULL is a sensor that is absent,
--- or was not read in that step. Samples are kept for 14 days.
+-- GPU sensors over time, in steps of {step} seconds from {origin}. NULL: the sensor is missing or was not read in that
+-- step. Samples are stored for 14 days.
 SELECT
     intDiv(toUnixTimestamp(toDateTime(at, 'UTC')) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
         + {origin:UInt32} AS step_start,

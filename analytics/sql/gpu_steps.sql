@@ -1,6 +1,7 @@
--- What each engine step says of time, with its GPU time sorted into useful, recomputed (the platform's) and wasted (of
--- requests whose client had left), as algorithms/gpu_time/attribution.py sorts it. Steps are kept for 72 hours.
--- Rows that begin before the range may reach into it: the caller asks from a little earlier. Of one {engine}, or all.
+-- Times of each engine step, with GPU time classified as useful, recomputed (paid by the platform) and wasted (for
+-- requests whose client had disconnected), as in algorithms/gpu_time/attribution.py. Steps are stored for 72 hours.
+-- Steps that begin before the range may extend into it, so the caller passes an earlier start. {engine}: only this
+-- engine; empty: all.
 SELECT
     {{step_times}}
 FROM engine_steps

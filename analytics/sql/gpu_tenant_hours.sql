@@ -1,4 +1,5 @@
--- Whom each engine worked for in its finished hours: useful time, and time wasted on requests whose client had left.
+-- Tenants' time on each engine in finished hours: useful time, and time wasted on requests whose client had
+-- disconnected.
 SELECT
     engine AS engine_label,
     tenant AS tenant_label,

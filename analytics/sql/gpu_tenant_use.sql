@@ -1,6 +1,6 @@
--- Which tenant's requests each engine worked for, by minute: useful time, time recomputed after a preemption, and time
--- wasted on requests whose client had left. Steps are kept for 72 hours; a step counts where it began.
--- Of one {engine}, or all.
+-- Tenants' time on each engine by minute: useful time, time recomputed after a preemption, and time wasted on requests
+-- whose client had disconnected. Steps are stored for 72 hours; a step counts in the minute of its start. {engine}:
+-- only this engine; empty: all.
 SELECT
     engine,
     slot.1 AS tenant_label,

@@ -1,7 +1,6 @@
--- GPU time that requests were charged with, over time by tenant and team; a request's counts where it began. One row a
--- tenant and team, with the sums of its {step_count} steps of {step} seconds from {first_step} on: as a group for each
--- step they take longer to find and to read.
--- {rollup} is requests_minute, requests_hour or requests_day.
+-- GPU time charged to requests over time by tenant and team, counted at each request's start. One row per tenant and
+-- team with the sums of its {step_count} steps of {step} seconds from {first_step} on, which is faster than a group per
+-- step. {rollup} is requests_minute, requests_hour or requests_day.
 SELECT
     tenant AS tenant_label,
     team AS team_label,

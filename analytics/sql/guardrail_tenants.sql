@@ -1,4 +1,4 @@
--- How many requests of each tenant went through guardrails.
+-- Number of requests by tenant that passed through guardrails.
 SELECT
     tenant AS tenant_label,
     count() AS request_count

@@ -1,4 +1,4 @@
--- What guardrails found: each verdict as records have it, and in how many requests.
+-- Guardrail verdicts in their recorded form, and the number of requests with each.
 SELECT
     tenant AS tenant_label,
     toString(arrayJoin(verdicts)) AS verdict_label,

@@ -1,4 +1,4 @@
--- The last step of every engine that ran in a stretch of time, and when it loaded or ended.
+-- The last step of every engine that ran in a range, and the times of its load or end.
 SELECT
     replica AS replica_label,
     model AS model_label,

@@ -1,4 +1,4 @@
--- Requests of a stretch of time by what became of them and whose they were, to find what failures have in common.
+-- Requests of a range by outcome and attributes, to find what failures have in common.
 SELECT
     toStartOfMinute(started_at) AS minute,
     outcome AS outcome_label,

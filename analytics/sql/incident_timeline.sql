@@ -1,4 +1,4 @@
--- Requests, failures, refusals and latency by step of a chart.
+-- Requests, failures, refusals and latency by time step of a chart.
 SELECT
     intDiv(toUnixTimestamp(started_at) - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
     count() AS request_count,

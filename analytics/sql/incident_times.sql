@@ -1,4 +1,4 @@
--- Latency of answered requests by target and rollout arm, before and since a moment {turn}.
+-- Latency of answered requests by target and rollout arm, before and since the time {turn}.
 SELECT
     pool AS pool_label,
     replica AS replica_label,

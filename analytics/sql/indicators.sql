@@ -1,9 +1,9 @@
--- How many requests counted for objectives, and how many of them were bad, in windows that all end at {end}.
--- {rollup} is indicators_minute or indicators_hour. {starts} are the windows' beginnings in Unix seconds, the earliest
--- {start}. What is asked for stands in parallel arrays: a number, an indicator and its thresholds in tenths of a
--- millisecond (0: none). {by_model} and the like say whether objectives tell these apart; else they come together.
--- Copies to a rollout's candidate, which are the platform's own (`_platform`), were promised to nobody.
--- A client that left before its first token was kept waiting too long if it waited longer than the threshold.
+-- Number of requests that count for objectives, and of bad ones among them, in windows that all end at {end}. {rollup}
+-- is indicators_minute or indicators_hour. {starts} are the windows' starts (Unix s), the earliest is {start}.
+-- Objectives are given as parallel arrays: a number, an indicator and its thresholds in tenths of a millisecond (0:
+-- none). {by_model} and similar: whether objectives distinguish these; else they are summed. Copies to a rollout's
+-- candidate (`_platform`) do not count. A request whose client disconnected before the first token is bad if it waited
+-- longer than the threshold.
 SELECT
     number,
     tenant,

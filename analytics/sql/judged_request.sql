@@ -1,4 +1,4 @@
--- A request that is about to be judged: whose it is, where the asker may know of it. Its id says about when it began.
+-- A request to be judged: its tenant and start, if it is within the caller's reach. Its id has its approximate start.
 SELECT tenant, team, started_at
 FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')

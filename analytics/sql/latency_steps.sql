@@ -1,8 +1,7 @@
--- How many requests took how long, in steps that are a fifth to a third apart (contracts/rules/objectives.py): of the time to
--- the first token, of the time between tokens (each request's own 95th percentile), and from end to end of what was
--- answered. Once over time, and once by how long the prompt was.
--- {rollup} is indicators_minute or indicators_hour; steps of time of {step} seconds are counted from {origin}.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- Latency histograms, with buckets a fifth to a third apart (contracts/rules/objectives.py): of time to first token,
+-- inter-token latency (each request's own 95th percentile), and end-to-end latency of answered requests; over time, and
+-- by prompt length. {rollup} is indicators_minute or indicators_hour; time steps of {step} seconds from {origin}.
+-- Copies to a rollout's candidate (`_platform`) are included only if that tenant is asked for.
 SELECT
     grouping(prompt_label) AS is_over_time,
     step_start,

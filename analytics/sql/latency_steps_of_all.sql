@@ -1,5 +1,5 @@
--- As latency_steps.sql over all tenants: how many requests took how long, once over time, and once by how long the prompt
--- was. {rollup} is model_steps_hour or model_steps_day (0023), which keep each time for itself and say of no tenant.
+-- The result of latency_steps.sql for all tenants. {rollup} is model_steps_hour or model_steps_day (0023), which have
+-- separate rows per latency and no tenant.
 SELECT
     grouping(prompt_label) AS is_over_time,
     step_start,

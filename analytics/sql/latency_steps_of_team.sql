@@ -1,9 +1,6 @@
--- How many requests took how long, in steps that are a fifth to a third apart (contracts/rules/objectives.py): of the time to
--- the first token, of the time between tokens (each request's own 95th percentile), and from end to end of what was
--- answered. Once over time, and once by how long the prompt was.
--- From the requests themselves, as the rollups of latency_steps.sql were filled from them (migration 0018), which do
--- not tell teams apart. {bounds} are the steps in tenths of a millisecond, ascending from 0.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- The result of latency_steps.sql for a team, from single requests, as its rollups (migration 0018) have no teams.
+-- {bounds} are the buckets in tenths of a millisecond, ascending from 0. Copies to a rollout's candidate (`_platform`)
+-- are included only if that tenant is asked for.
 SELECT
     grouping(prompt_label) AS is_over_time,
     step_start,

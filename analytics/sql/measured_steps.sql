@@ -1,4 +1,4 @@
--- Engine steps of a model in a time, newest first: how long each was busy, the host's gap before it, and its rows.
+-- Engine steps of a model in a range, newest first: busy time, the host's gap before it, and its rows.
 SELECT
     model AS model_label,
     busy_ns,

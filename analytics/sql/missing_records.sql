@@ -1,4 +1,4 @@
--- Records that were numbered by who made them and are not in the store: steps of engines, and looks at GPUs.
+-- Numbered records that are missing in the store: engine steps and GPU samples.
 SELECT
     'steps' AS what,
     engine AS source_name,

@@ -1,5 +1,4 @@
--- What requests to models of our own used in each hour: tokens by how they are made, and GPU time by phase. Of requests
--- whose GPU time was measured.
+-- Usage of self-hosted models by hour: tokens by kind, and GPU time by phase, of requests with measured GPU time.
 SELECT
     model AS model_label,
     intDiv(toUnixTimestamp(toDateTime(started_at, 'UTC')), 3600) * 3600 AS hour_start,

@@ -1,5 +1,6 @@
--- Percentiles of time to first token (ns) and of the gaps between tokens (10 us units) by model over all tenants,
--- within 1 % of each value (DDSketch), for whole days. A state merges only with its own levels, all that are kept.
+-- Percentiles of time to first token (ns) and inter-token latency (units of 10 us) by model over all tenants, within 1
+-- % of each value (DDSketch), for whole days. A state can be merged only at its own levels, which are all that are
+-- stored.
 SELECT
     model,
     sum(ttft_count) AS ttft_samples,

@@ -1,5 +1,5 @@
--- Since when the {row_limit} newest requests began, in Unix nanoseconds (rounded down to a microsecond), and how many of
--- them there are. From the requests of 72 hours in the order of time, a window's end first.
+-- Start time (Unix ns, rounded down to a microsecond) of the oldest of the {row_limit} newest requests, and their
+-- number. Reads the requests of 72 hours sorted by time, from a window's end.
 SELECT intDiv(min(toUnixTimestamp64Nano(began)), 1000) * 1000 AS since_ns, count() AS request_count
 FROM
 (

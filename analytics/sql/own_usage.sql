@@ -1,5 +1,5 @@
--- What single keys ({keys}) of a tenant, and of one team of it, have used: one row for a model and day (UTC), money in
--- pico-USD. Requests without a price or without reported usage are not in the sums; they are counted.
+-- Usage of a tenant's (and team's) keys {keys}: a row per model and day (UTC), money in pico-USD. Requests without a
+-- price or without reported usage are counted and not in the sums.
 SELECT
     model AS model_label,
     toInt64(toUnixTimestamp(toStartOfDay(started_at, 'UTC'))) AS day_start,

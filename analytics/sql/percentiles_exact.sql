@@ -1,8 +1,7 @@
--- Exact percentiles of time to first token (ns) and of every gap between tokens (10 us units) by tenant and model,
--- and of all together (is_total = 1): each value is one that was measured, the one at rank floor(level * count).
--- Of groups those in {shown} (tenant/model) alone, where any are named.
--- {source} is requests, where a tenant's rows lie together, or requests_recent, where an hour's do.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- Exact percentiles of time to first token (ns) and of every gap between tokens (units of 10 us) by tenant and model,
+-- and in total (is_total = 1): the measured value at rank floor(level * count). Groups only of {shown} (tenant/model),
+-- if not empty. {source} is requests, where a tenant's rows are adjacent, or requests_recent, where an hour's rows are.
+-- Copies to a rollout's candidate (`_platform`) are included only if that tenant is asked for.
 SELECT
     grouping(tenant) AS is_total,
     tenant,

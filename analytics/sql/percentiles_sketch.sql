@@ -1,12 +1,10 @@
--- Percentiles over all tenants within 1 % of each value (DDSketch): whole days from the daily rollup's states, the hours
--- before and after them from the rows, so that the answer covers the same range as an exact one. All together
--- (is_total = 1) are read from their own rollup, which has a state for each model instead of each tenant and model.
--- A state merges only with its own levels: all that the rollup keeps (0.5, 0.9, 0.95, 0.99), of which three are used.
--- Of the groups {shown} (tenant/model) of {shown_tenants} alone are read, where any are named: states and gaps are what
--- takes time.
--- first_day and end_day are the whole days' bounds in Unix seconds; equal where the range holds none. {source} is
--- requests_recent, which has the rows of 72 hours in the order of time, or requests.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are left out.
+-- Percentiles over all tenants within 1 % of each value (DDSketch): whole days from the daily rollup's states, the
+-- hours outside them from rows, so the result covers the same range as the exact one. Totals (is_total = 1) are read
+-- from their own rollup, with a state per model instead of per tenant and model. A state can be merged only at its own
+-- levels (0.5, 0.9, 0.95, 0.99), of which three are used. Groups only of {shown} (tenant/model) and {shown_tenants}, if
+-- not empty, as states and gaps are slow to read. first_day and end_day are the bounds of whole days (Unix s), equal if
+-- there are none. {source} is requests_recent, with the rows of 72 hours sorted by time, or requests. Copies to a
+-- rollout's candidate (`_platform`) are excluded.
 SELECT
     is_total,
     tenant,

@@ -1,5 +1,5 @@
--- As percentiles_sketch within one tenant: what it has in all (is_total = 1) is merged from its own states.
--- Groups are told of {shown} (tenant/model) alone, where any are named.
+-- The result of percentiles_sketch within one tenant: totals (is_total = 1) are merged from its own states. Groups only
+-- of {shown} (tenant/model), if not empty.
 SELECT
     grouping(tenant) AS is_total,
     tenant,

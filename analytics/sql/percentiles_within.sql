@@ -1,5 +1,5 @@
--- As percentiles_exact, within one team or project: only `requests` knows these, and a tenant's rows lie together there.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- The result of percentiles_exact within one team or project: only `requests` has these, and a tenant's rows are
+-- adjacent there. Copies to a rollout's candidate (`_platform`) are included only if that tenant is asked for.
 SELECT
     grouping(tenant) AS is_total,
     tenant,

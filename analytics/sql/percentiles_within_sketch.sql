@@ -1,6 +1,5 @@
--- Percentiles within 1 % of each value (DDSketch) of one team or project, made of its rows: no rollup keeps sketches
--- by team.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- Percentiles within 1 % of each value (DDSketch) of one team or project, computed from rows, as rollups have no
+-- sketches by team. Copies to a rollout's candidate (`_platform`) are included only if that tenant is asked for.
 SELECT
     grouping(tenant) AS is_total,
     tenant,

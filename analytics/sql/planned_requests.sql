@@ -1,5 +1,5 @@
--- The requests that a model answered in a time, as a plan replays them: when, for whom, how long, how much was cached.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
+-- A range's answered requests of a model, for the planner: start, tenant, lengths and cached tokens. Copies to a
+-- rollout's candidate (`_platform`) are included only if that tenant is asked for.
 SELECT
     toUnixTimestamp64Nano(started_at) AS at_ns,
     tenant,

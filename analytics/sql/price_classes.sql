@@ -1,7 +1,7 @@
--- The classes of requests that are priced again: within one, any price card asks the same for a token of a kind. Tenants,
--- providers and regions that no card is made for ({own_tenants}, {own_providers}, {own_regions}) are one class.
--- `tier_number` is how many of {thresholds} the input exceeds, `segment` how many {changes} (Unix nanoseconds) lie before
--- the request.
+-- Price classes of requests for repricing: within a class, any price card has the same price per token of a kind.
+-- Tenants, providers and regions without cards of their own ({own_tenants}, {own_providers}, {own_regions}) are merged.
+-- `tier_number` is the number of {thresholds} that the input exceeds, `segment` the number of {changes} (Unix ns)
+-- before the request.
 SELECT
     {{price_class}}
 FROM requests

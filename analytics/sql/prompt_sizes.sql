@@ -1,4 +1,4 @@
--- How long the prompts of each model were in a time, and how much of them was not cached: what a newcomer has to expect.
+-- Mean length of each model's prompts in a range and of their uncached part, as the expectation for a new request.
 SELECT
     model AS model_label,
     count() AS request_count,

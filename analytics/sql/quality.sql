@@ -1,7 +1,7 @@
--- What answers were like, by tenant and model, in the window from {split} on and in the reference before it: how many,
--- their lengths in tokens and finish reasons as maps of counts, how many called tools, and whose JSON was not as asked.
--- Copies to a rollout's candidate (`_platform`), whose answers nobody saw, are in it only where they are asked for.
--- No rollup knows any of this, so it reads narrow columns of the requests.
+-- Properties of answers by tenant and model, in the window from {split} on and in the reference before it: number,
+-- lengths in tokens and finish reasons as maps of counts, answers with tool calls, and answers whose JSON violated the
+-- schema. Copies to a rollout's candidate (`_platform`) are included only if that tenant is asked for. Rollups lack
+-- these, so it reads a few columns of the requests.
 SELECT
     tenant,
     model,

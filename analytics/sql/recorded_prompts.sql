@@ -1,4 +1,4 @@
--- What a tenant that keeps its content has asked of a model, the latest first.
+-- Stored prompts of a tenant to a model, latest first.
 SELECT prompt
 FROM content
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')

@@ -1,4 +1,4 @@
--- How busy each replica was in each hour, and how many requests waited there at most: what idle replicas are found by.
+-- Busy share and maximum queue length of each replica by hour, to find idle replicas.
 SELECT
     model AS model_label,
     replica AS replica_label,

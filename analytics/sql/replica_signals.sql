@@ -1,6 +1,6 @@
--- What engines said of themselves in the last moments: per replica its latest queue and cache, and how busy it was. An
--- engine that idles says so at growing intervals, of stretches as long: so idle time counts from {idle_start} on. One
--- that says nothing is not in the answer, which is not the same as idle.
+-- Engines' latest reports: per replica its queue, cache and busy share. An idle engine reports at growing intervals,
+-- each for the whole interval, so idle time counts from {idle_start} on. An engine without a report is missing in the
+-- result, which is not the same as idle.
 SELECT
     model AS model_label,
     replica AS replica_label,

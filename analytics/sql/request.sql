@@ -1,4 +1,4 @@
--- Everything that is kept of one request. {start} and {end} say about when it began, as its id tells.
+-- All columns of one request. {start} and {end} are around its start, which its id contains.
 SELECT
     request_id,
     toUnixTimestamp64Nano(started_at) AS started_at_ns,

@@ -1,4 +1,4 @@
--- The tries of one request, where it took more than one, in their order.
+-- The attempts of one request in order, if it had more than one.
 SELECT
     number,
     toUnixTimestamp64Nano(started_at) AS started_at_ns,

@@ -1,5 +1,5 @@
--- How many requests match a search, over time and by outcome; steps of {step} seconds that are counted from {origin}.
--- The conditions are those of a page of them (parts/requests_searched.sql).
+-- Number of requests that match a search, over time and by outcome; time steps of {step} seconds from {origin}. Filters
+-- as in parts/requests_searched.sql.
 SELECT
     intDiv(toUnixTimestamp(toDateTime(started_at, 'UTC')) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
         + {origin:UInt32} AS step_start,

@@ -1,8 +1,7 @@
--- Which requests stand on a page of single ones in the order of {sort} (started_at, ttft_ns, duration_ns, cost_usd or
--- total_tokens), the highest first and what is unknown last: by their tenant and nanosecond, and how they ended. Texts
--- are compared whole; {word} may be a part of one, and {word_pattern} finds it in lower case, with the help of the
--- indexes of 0024, in the columns that are searched ({in_model} and so on).
--- Only columns are read that judge and order; requests_listed.sql reads the others of the page's rows alone.
+-- Keys (tenant and start in ns) and outcomes of a page of requests, ordered by {sort} (started_at, ttft_ns,
+-- duration_ns, cost_usd or total_tokens), highest first and unknown last. Texts are compared exactly; {word} may be a
+-- substring, and {word_pattern} finds it in lower case with the indexes of 0024, in the searched columns ({in_model}
+-- and so on). Only columns for filter and order are read; requests_listed.sql reads the others of the page's rows.
 WITH
     ({{token_sum}}) AS total_tokens
 SELECT

@@ -1,5 +1,5 @@
--- What is listed of requests that requests_found.sql found, told by their tenants and nanoseconds ({page_tenants} and
--- {page_moments}, which run parallel), in the same order.
+-- The columns of requests that requests_found.sql found, selected by tenant and start in ns (parallel arrays
+-- {page_tenants} and {page_moments}), in the same order.
 WITH
     ({{token_sum}}) AS total_tokens
 SELECT

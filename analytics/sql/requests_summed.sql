@@ -1,8 +1,8 @@
--- How many requests there are, over time and by outcome; steps of {step} seconds that are counted from {origin}. From
--- sums, as coarse as the steps allow: whole days from {days} ({first_day} to {end_day}), the hours about these from
--- requests_hour ({first_hour} to {end_hour}), the minutes about these from requests_minute ({first_minute} to {end_minute}), all
--- in Unix seconds, and what is left of {start} to {end} from the requests themselves.
--- {days} is requests_day or tenant_model_day, which does not tell teams and projects apart.
+-- Number of requests over time and by outcome; time steps of {step} seconds from {origin}. Read from the coarsest
+-- rollups that fit the steps: whole days from {days} ({first_day} to {end_day}), the hours outside them from
+-- requests_hour ({first_hour} to {end_hour}), the minutes outside these from requests_minute ({first_minute} to
+-- {end_minute}), all Unix seconds, and the rest of {start} to {end} from single requests. {days} is requests_day or
+-- tenant_model_day, which has no teams and projects.
 SELECT
     intDiv(at - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
     outcome_label,

@@ -1,10 +1,10 @@
--- What recorded requests cost by other cards, by the groups that entries of the books are of, in pico-USD, exactly. The
--- classes of price_classes.sql come as columns, with the rates of each (pico-USD per token, in the order of the kinds of
--- tokens; below 0: none) and the fee per request. Left out is what keeps its recorded price: requests of no class, those
--- that failed or lack a count, kept answers, and those that use nothing that has a price.
--- Requests of one class are summed before they are multiplied by its rates: a million of them are far fewer sums. What a
--- request uses that has no price is told by bits: bit n is set if the nth kind of usage is used, or has no price. A card
--- sells by tokens or by units, and what it does not sell by lacks no price (`missing_prices`).
+-- Exact cost (pico-USD) of recorded requests by other cards, by the groups of ledger entries. The classes of
+-- price_classes.sql are parameters, with their rates (pico-USD per token in the order of the kinds of usage; negative:
+-- none) and the fee per request. Requests that keep their recorded price are excluded: those without a class, failed
+-- ones, those without counts, answers from the response cache, and those without priced usage. Requests of a class are
+-- summed before they are multiplied by its rates, which takes far fewer sums. Used kinds and unpriced kinds are bit
+-- sets: bit n is the nth kind of usage. A card sells by tokens or by units; kinds that it does not sell do not count as
+-- unpriced (`missing_prices`).
 SELECT
     tenant,
     team,

@@ -1,5 +1,5 @@
--- What both arms of a rollout did, and copies with what their originals did: a row a request, drawn by its id where
--- there are more than {row_limit}.
+-- Requests of both arms of a rollout, and shadow copies with their originals: a row per request, sampled by id if there
+-- are more than {row_limit}.
 SELECT
     arm,
     model AS model_name,

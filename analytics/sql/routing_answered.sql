@@ -1,5 +1,5 @@
--- Requests that reached a target, in one pass: by step, pool, target, model and route, with what was found in caches of
--- their prompts. Kept answers reached no target.
+-- Requests that reached a target, by time step, pool, target, model and route, with cached prompt tokens. Answers from
+-- the response cache reached no target.
 SELECT
     intDiv(toUnixTimestamp(started_at) - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
     pool AS pool_label,

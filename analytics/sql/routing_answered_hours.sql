@@ -1,5 +1,6 @@
--- What routing_answered.sql says, of whole hours. In the words of the projection `answered_hour` (migration 0027), so
--- that of all tenants the engine reads its sums instead of rows; of a tenant, which it does not tell apart, the rows.
+-- The result of routing_answered.sql for whole hours. Its expressions are those of the projection `answered_hour`
+-- (migration 0027), so that ClickHouse reads sums instead of rows for all tenants; for one tenant, which the projection
+-- lacks, it reads rows.
 SELECT
     intDiv(toUnixTimestamp(toStartOfHour(started_at)) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
         + {origin:UInt32} AS step_start,

@@ -1,4 +1,4 @@
--- The sampled choices with the largest regret: which request, when, and the decision with its alternatives.
+-- The sampled choices with the largest regret: request, time, and the decision with its alternatives.
 SELECT
     toString(request_id) AS request_label,
     toUnixTimestamp64Nano(started_at) AS started_at_ns,

@@ -1,5 +1,5 @@
--- What sampled choices were worth, by pool and policy: the time to first token that came, against what was predicted for
--- the chosen target and for the best one. Milliseconds. Choices without an outcome (nothing was answered) are left out.
+-- Sampled choices by pool and policy: actual time to first token, and the time predicted for the chosen and for the
+-- best target. Milliseconds. Choices without an answer are excluded.
 SELECT
     pool AS pool_label,
     policy AS policy_label,

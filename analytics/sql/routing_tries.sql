@@ -1,5 +1,5 @@
--- Every attempt of the requests that needed more than one, and the failed requests whose only attempt failed: at which
--- target, why, and what became of it. An error is named with the status that the target answered with.
+-- All attempts of requests with more than one, and failed requests with a single attempt: target, reason and outcome.
+-- Errors include the status of the target's response.
 SELECT
     intDiv(toUnixTimestamp(tried_at) - {origin:UInt32}, {step:UInt32}) * {step:UInt32} + {origin:UInt32} AS step_start,
     pool AS pool_label,

@@ -1,6 +1,5 @@
--- What the requests of one run (x-tollkeeper-run-id) came to: all of them, and those that were answered completely.
--- A run is a few hours at most and no rollup knows it, so this reads the requests; start and end
--- are Unix seconds.
+-- Totals of one run (x-tollkeeper-run-id): all its requests, and the completely answered ones. A run takes a few hours
+-- at most and rollups lack it, so this reads the requests; start and end are Unix seconds.
 SELECT
     count() AS request_count,
     countIf(outcome = 'ok') AS ok_count,

@@ -1,9 +1,9 @@
--- What recommendations are made from: each tenant's use of each model, in all and of three kinds of requests: small ones
--- (1,000 tokens in, 200 out, no tool), ones that nobody waits for (whole, of no conversation and no end user, not priced
--- as a batch yet), and uncached input that the turn before had sent already. In rows that any price card prices alike:
--- by region if a card is made for it ({own_regions}), service tier, and the number of {thresholds} that the input exceeds.
--- What is written to a cache is input that another would be sent as well. NULL usage and money are left out, and sound
--- and pictures, whose price is another.
+-- Evidence for recommendations: each tenant's use of each model, in total and of three kinds: small requests (up to
+-- 1,000 tokens in, 200 out, no tool), non-interactive ones (not streamed, without conversation and end user, not priced
+-- as a batch), and uncached input that the previous turn had sent already. In rows with equal prices by any card: by
+-- region if a card is for it ({own_regions}), service tier, and the number of {thresholds} that the input exceeds.
+-- Cache writes count as input, as another model would receive them. NULL usage and money are excluded, as are audio and
+-- images, which have other prices.
 SELECT
     tenant AS tenant_label,
     model AS model_label,

@@ -1,6 +1,6 @@
--- Requests, tokens and cost over time by one dimension, in one read. The groups that cost most keep their names, the
--- rest are added up as one (is_rest = 1).
--- Booked corrections are in the cost of their usage. {rollup} is a table of sums that has the {dimension}: tenant, team, project or model.
+-- Requests, tokens and cost over time by one dimension, in one query. The groups of highest cost have their own rows,
+-- the others are summed as one (is_rest = 1). Booked corrections are included in the cost of their usage. {rollup} has
+-- the {dimension}: tenant, team, project or model.
 SELECT
     step_start,
     is_rest,

@@ -1,5 +1,5 @@
--- By which key, user and model a tenant's spending grew most, from one stretch of time ({before} until {before_end}, Unix
--- seconds) to another ({start} until {end}). No row if nothing cost more.
+-- The key, user and model whose spending of a tenant grew most, from one range ({before} to {before_end}, Unix s) to
+-- another ({start} to {end}). No row if nothing grew.
 SELECT
     key_id AS key_label,
     end_user AS user_label,

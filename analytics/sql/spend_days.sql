@@ -1,5 +1,5 @@
--- What each tenant spent on each day (UTC), one row for a tenant, its days in arrays that run parallel. NULL money is not
--- in the sums; unpriced_count says of how many requests, without those that failed and cost nothing.
+-- Each tenant's spending by day (UTC): one row per tenant, days in parallel arrays. NULL money is not in the sums;
+-- unpriced_count counts such requests, without those that failed and cost nothing.
 SELECT
     tenant AS tenant_label,
     groupArray(day) AS days,

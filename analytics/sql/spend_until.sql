@@ -1,5 +1,5 @@
--- What each tenant spent on each day (UTC) until {seconds} after its beginning, for whole hours: part of a day, to compare
--- with the same part of others. One row for a tenant, its days in arrays that run parallel.
+-- Each tenant's spending in the first {seconds} (whole hours) of each day (UTC), to compare with the same part of other
+-- days. One row per tenant, days in parallel arrays.
 SELECT
     tenant AS tenant_label,
     groupArray(day) AS days,

@@ -1,5 +1,5 @@
--- What providers said with their answers that requests cost them (OpenRouter in USD, xAI in ticks of 10^-10 USD), beside
--- what the same requests were recorded to cost; and how many answers did not say.
+-- Costs that providers stated in responses (OpenRouter in USD, xAI in ticks of 10^-10 USD), the recorded costs of the
+-- same requests, and the number of answers without a stated cost.
 SELECT
     provider AS provider_label,
     replica AS target_label,

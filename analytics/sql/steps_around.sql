@@ -1,6 +1,6 @@
--- All steps in a stretch of time of the engines that one request ran on, its own row told from the others', which are
--- counted and not named. A request that wants several answers has a row for each and is one; rows that tell of no
--- request are one each.
+-- All steps in a range of the engines that one request ran on: the request's own rows are marked, other requests are
+-- only counted. A request with several answers has a row for each and counts once; rows without a request count
+-- separately.
 WITH toUUID('00000000-0000-0000-0000-000000000000') AS nobody
 SELECT
     toUnixTimestamp64Nano(started_at) AS started_at_ns,

@@ -1,4 +1,4 @@
--- The tags that requests carry from {start} until {end} (Unix seconds), by name.
+-- Names of the tags of requests from {start} to {end} (Unix s).
 SELECT arrayJoin(mapKeys(tags)) AS name
 FROM requests
 WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})

@@ -1,5 +1,5 @@
--- The models, projects or keys that one team used from {start} until {end} (Unix seconds), and when each was last seen.
--- {dimension} is model, project or key_id. Without a team, distinct_values answers more cheaply.
+-- The models, projects or keys that one team used from {start} to {end} (Unix s), and when each was last seen.
+-- {dimension} is model, project or key_id. Without a team, distinct_values is faster.
 SELECT
     toString({dimension:Identifier}) AS value,
     toUnixTimestamp(max(started_at)) AS last_seen_s

@@ -1,5 +1,6 @@
--- What each tenant spent on each day (UTC), in one read of a row per tenant and day, in no order: a month of a thousand
--- tenants is thirty thousand rows. NULL money is not in the sums; unpriced_count says of how many requests, without those that failed and cost nothing.
+-- Each tenant's spending by day (UTC), a row per tenant and day, unordered: a month of a thousand tenants has thirty
+-- thousand rows. NULL money is not in the sums; unpriced_count counts such requests, without those that failed and cost
+-- nothing.
 SELECT
     tenant,
     bucket AS day,

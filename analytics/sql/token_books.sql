@@ -1,5 +1,5 @@
--- Output tokens by replica and hour: what engines say they made, and what is on bills or on a line of its own.
--- Only requests whose engine told; the two sums are to be equal.
+-- Output tokens by replica and hour: as reported by engines, and as accounted for in the requests' records (output,
+-- overrun, recomputed and wasted tokens), which must be equal. Only of requests that an engine reported.
 SELECT
     replica,
     toStartOfHour(started_at) AS hour,

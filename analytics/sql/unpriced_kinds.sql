@@ -1,5 +1,5 @@
--- What the price cards of the requests that reached a model lack, by tenant and model: kinds of tokens, of requests that
--- are billed without these, and service tiers, of requests that have no cost at all.
+-- What price cards lack, by tenant and model: kinds of tokens (of requests that are billed without them), and service
+-- tiers (of requests without cost).
 SELECT
     tenant,
     model,

@@ -1,5 +1,5 @@
--- Requests that reached a model and have no price, by tenant and model: they are on no bill. And those of which one kind
--- of token has no price: that part is on no bill. Failures and unknown usage are neither. {rollup} is requests_minute.
+-- Requests that reached a model and have no price, and requests of which one kind of token has no price, by tenant and
+-- model: these are not billed. Failures and unknown usage are excluded. {rollup} is requests_minute.
 SELECT
     tenant,
     model,

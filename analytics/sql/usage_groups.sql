@@ -1,10 +1,9 @@
--- Requests that a model saw, in groups within which any price card asks the same for a token: so that a card's price of
--- the sums is the sum of its prices, and every cost can be computed again from cards. Rejected ones are left out. Regions
--- that no card is made for ({own_regions}) are one.
--- `shape` packs what a price depends on: bits 0 and 1 whether input and output are known, 2 input alone is billed, 3 an
--- engine of ours, 4 a kept answer, 5 priced as a batch, 6 counted by estimate, 7 counted in units; from bit 8 the number
--- of {thresholds} the input exceeds; from bit 20 how many {changes} (Unix nanoseconds) lie before; from bit 40 which
--- kinds of usage there are.
+-- Requests that reached a model, in groups with equal prices per token by any card, so that a card's price of the sums
+-- is the sum of its prices, and every cost can be recomputed. Rejected ones are excluded. Regions without cards
+-- ({own_regions}) are merged. `shape` packs what a price depends on: bits 0 and 1: input and output are known; 2: only
+-- input is billed; 3: a self-hosted engine; 4: an answer from the response cache; 5: priced as a batch; 6: estimated
+-- tokens; 7: counted in units; from bit 8: number of {thresholds} that the input exceeds; from bit 20: number of
+-- {changes} (Unix ns) before it; from bit 40: the used kinds of usage.
 SELECT
     tenant AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,

@@ -1,5 +1,5 @@
--- How long a tenant's requests to one model at one target waited for their first token: in the day before a moment, and
--- in the five minutes before and after it, without that one. Times in nanoseconds; 0 if there were none.
+-- Time to first token of a tenant's requests to one model at one target: in the day before a time, and in the five
+-- minutes before and after it, without the request itself. Nanoseconds; 0 without requests.
 SELECT
     countIf(started_at < toDateTime64({at:UInt32}, 9, 'UTC')) AS day_count,
     toUInt64(ifNotFinite(quantileIf(0.5)(ttft_ns, started_at < toDateTime64({at:UInt32}, 9, 'UTC')), 0)) AS day_p50,

@@ -1,11 +1,9 @@
--- Requests, tokens and cost by tenant and model, and of all together (the row where is_total = 1), in one read,
--- so that the parts add up to the total also while rows arrive.
--- The whole days from {first_day} to {end_day} (Unix seconds; none where these are equal) come from {days}, requests_day
--- or tenant_model_day; the rest of what lies between {start} and {end} from {rollup}, a table of sums whose grain these
--- are on.
--- The platform's own requests (`_platform`: copies to a rollout's candidate) are in every sum, as what they cost was
--- spent. Of the total row copy_count and copy_error_count tell those that were admitted and of these the failed ones,
--- and the samples of times are without theirs: nobody saw their answers. Of `_platform` alone they are as any tenant's.
+-- Requests, tokens and cost by tenant and model, and in total (is_total = 1), in one query, so that the parts sum to
+-- the total even while rows arrive. The whole days from {first_day} to {end_day} (Unix s; none if equal) are read from
+-- {days}, requests_day or tenant_model_day; the rest of {start} to {end} from {rollup}, whose time unit they are on.
+-- The platform's own requests (`_platform`: copies to a rollout's candidate) are in every sum, as they cost money. In
+-- the total row copy_count and copy_error_count count the admitted and the failed ones, and samples of times exclude
+-- them, as no client received their answers. For tenant `_platform` they count as any tenant's.
 SELECT
     grouping(tenant) AS is_total,
     tenant,

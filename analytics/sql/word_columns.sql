@@ -1,6 +1,6 @@
--- Which of the columns that are searched for a part of a name, {word_pattern}, may have one with it in a stretch of time.
--- Each is looked through for itself: together, in the search, they would be read for every row. End users' names are
--- not asked about: their index (0024) tells the search itself.
+-- Which of the searched columns may contain {word_pattern} in a range. Each column is checked separately, as the search
+-- would otherwise read all of them for every row. End users' names are not checked, as the search uses their index
+-- (0024).
 SELECT DISTINCT kind AS column_name
 FROM distinct_values
 WHERE kind IN ('model', 'team', 'project')

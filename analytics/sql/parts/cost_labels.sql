@@ -1,5 +1,5 @@
--- The labels that a cost report is broken down by ({by}), and the start of the period (Unix seconds) that a request is in.
--- `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
+-- The labels of a cost report ({by}), and the start of a request's period (Unix s). `tag:` in {by} is the value of the
+-- tag {tag}, `tags` all tags of a request together.
     if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
     if(has({by:Array(String)}, 'project'), project, '') AS project_label,

@@ -1,4 +1,4 @@
--- Of a tenant, team, project and model; of all where it is null.
+-- Filter by tenant, team, project and model; NULL: all.
 ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
     AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})

@@ -1,4 +1,4 @@
--- The class of a request: within one, any price card asks the same for a token of a kind.
+-- The price class of a request: within a class, any price card has the same price per token of a kind.
 if(has({own_tenants:Array(String)}, tenant), tenant, '') AS class_tenant,
 model AS class_model,
 if(has({own_providers:Array(String)}, provider), provider, '') AS class_provider,

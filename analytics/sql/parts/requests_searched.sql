@@ -1,5 +1,5 @@
--- The requests that a search asks for. Texts are compared whole; {word} may be a part of one, and {word_pattern} finds
--- it in lower case, with the help of the indexes of 0024, in the columns that are searched ({in_model} and so on).
+-- Filter for a search. Texts are compared exactly; {word} may be a substring, and {word_pattern} finds it in lower case
+-- with the indexes of 0024, in the searched columns ({in_model} and so on).
 started_at >= toDateTime64({start:Float64}, 9, 'UTC')
     AND started_at < toDateTime64({end:Float64}, 9, 'UTC')
     AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})

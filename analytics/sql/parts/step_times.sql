@@ -1,5 +1,5 @@
--- What an engine step says of time, with its GPU time sorted into useful, recomputed (the platform's) and wasted (of
--- requests whose client had left), as algorithms/gpu_time/attribution.py sorts it.
+-- Times of an engine step, with GPU time classified as useful, recomputed (paid by the platform) and wasted (for
+-- requests whose client had disconnected), as in algorithms/gpu_time/attribution.py.
 engine,
 model,
 replica,

@@ -1,2 +1,2 @@
--- How many of {thresholds} a request's input exceeds.
+-- The number of {thresholds} that a request's input exceeds.
 arrayCount(above -> {{input_sum}} > above, {thresholds:Array(UInt64)})
