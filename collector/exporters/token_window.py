@@ -24,12 +24,13 @@ _BLOCKS: Final = (
 
 
 class TokenWindow:
-    """The block number of every table before an insert, on disk, to find tables with too many inserts since.
+    """Finds tables where ClickHouse may have forgotten an insert's deduplication token, by counting inserts since.
 
-    Each table and rollup has its own window of tokens; in a rollup a late batch uses one entry per day it touches. If
-    the store's user may not read block numbers, every token is assumed to be remembered. Not for a cluster, whose
-    windows are in Keeper and where each query may reach another server. Raises ConfigurationError if the file cannot
-    be created, OSError if it cannot be written, and the errors of the store's client.
+    ClickHouse remembers a limited number of tokens per table and rollup; an insert into a rollup uses one per day of
+    its rows. Every table's block number before an insert is saved in a file. If the store's user may not read block
+    numbers, tokens are assumed to be remembered. Not for a cluster, whose tokens are in Keeper and where each query may
+    reach another server. Raises ConfigurationError if the file cannot be created, OSError if it cannot be written, and
+    the errors of the store's client.
     """
 
     def __init__(
