@@ -45,8 +45,9 @@ from contracts.recording.moments import utc_now
 
 _DESCRIPTION: Final = """
 The command line's reports as JSON: costs, usage, service level objectives, alerts and others. Everything is read-only
-except feedback and the ledger's corrections (`/v1/books`). Every request needs `Authorization: Bearer <token>`: an
-admin token as at the control plane, or a team's API key; each sees only its own tenant's or team's rows.
+except feedback, corrections (`/v1/books`) and providers' bills (`/v1/reconciliation`). Every request needs
+`Authorization: Bearer <token>`: an admin token as at the control plane, or a team's API key; each sees only its own
+tenant's or team's rows.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """

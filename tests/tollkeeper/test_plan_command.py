@@ -75,7 +75,7 @@ def test_what_cannot_be_planned_is_one_line(setup: Path, arguments: tuple[str, .
 def test_a_file_that_is_no_setup_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "odd.json"
     path.write_text(text)
-    with pytest.raises(ConfigurationError, match=r"odd\.json is not one"):
+    with pytest.raises(ConfigurationError, match=r"odd\.json is not valid"):
         read_setup(path)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_setup(tmp_path / "missing.json")
