@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
 import pwd
 import shutil
@@ -38,6 +39,9 @@ gc.disable()
 # Afterwards as seldom as in a gateway: each test builds an application whose parts live as long as it does.
 COLLECT_EVERY_OBJECTS = 20_000
 
+# For the docstrings of SCIM's models Pydantic asks for the module of each frame, and Python goes through all modules to
+# find it: after torch, transformers and Streamlit that takes seconds of CPU time, before them half a second.
+_BEFORE_ALL_OTHERS = ("scim2_client", "gateway.control.scim.service")
 PATIENCE_SECONDS = 120.0
 TURNS = pytest.StashKey[Turns]()
 _COMPILING = ("compile_expressions", "compile_aggregate_expressions", "compile_sort_description")
@@ -53,8 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Hide what was imported from the garbage collector, and begin to collect."""
-    _hide_what_stays()
+    """Hide what was imported from the garbage collector, and begin to collect. The little garbage among it stays."""
+    gc.freeze()
     gc.set_threshold(COLLECT_EVERY_OBJECTS, 10, 10)
     gc.enable()
 
@@ -86,6 +90,9 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = "PYTEST_XDIST_WORKER" in os.environ  # whose temporary directory lies in the run's
+    if is_worker:  # of a run of many files
+        for module in _BEFORE_ALL_OTHERS:
+            importlib.import_module(module)
     config.stash[TURNS] = Turns(Path(config.getoption("basetemp")).parent if is_worker else None)
 
 
