@@ -157,11 +157,14 @@ HOT: Final = tuple(
     gateway/request/guard
     gateway/request/pipeline
     gateway/request/request_state
+    gateway/request/stages
     gateway/request/charges/settlement
     gateway/routing/attempts/attempt_run
     gateway/routing/attempts/attempt_sink
     gateway/routing/attempts/caller
+    gateway/routing/attempts/retry_budget
     gateway/routing/attempts/trial
+    gateway/routing/health/breaker
     gateway/routing/health/health_book
     gateway/routing/health/pool_health
     gateway/routing/health/target_health

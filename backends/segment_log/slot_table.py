@@ -10,7 +10,6 @@ guarantee that).
 
 import mmap
 import os
-import struct
 import time
 import zlib
 from pathlib import Path
@@ -24,7 +23,6 @@ SLOT_BYTES: Final = 16_384
 # Length of the value (0: free), first number + 1 (0: none), second number, checksum (0: written by an earlier release).
 _HEAD_BYTES: Final = 32
 MAX_BYTES: Final = SLOT_BYTES - _HEAD_BYTES
-_NUMBERS_BYTES: Final = _HEAD_BYTES - 8
 _PART_SLOTS: Final = 32
 _PART_BYTES: Final = _PART_SLOTS * SLOT_BYTES
 _SLOT_WORDS: Final = SLOT_BYTES // 8
@@ -43,11 +41,6 @@ _BOOT_AT: Final = 16
 _BOOT_BYTES: Final = 36
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GROW_AGAIN_SECONDS: Final = 1.0
-
-
-def form_of(format: str) -> struct.Struct:
-    """Return the packer for `put`: fields by their struct format, little-endian without padding."""
-    return struct.Struct(f"<QQ8x{format}")
 
 
 class KeptValue:
@@ -147,15 +140,14 @@ class SlotTable:
             return NO_SLOT
         return free.pop()
 
-    def put(self, slot: int, amount: int | None, form: struct.Struct, fields: tuple[object, ...]) -> None:
-        """Write a value and its first number into a free slot. `form` (from `form_of`) packs `fields`, at most
-        `MAX_BYTES`.
-        """
+    def put(self, slot: int, amount: int | None, value: bytes) -> None:
+        """Write a value of at most `MAX_BYTES` and its first number into a free slot."""
         part, first = slot // _PART_SLOTS, slot % _PART_SLOTS * _SLOT_WORDS
-        mapped, words, start = self._maps[part], self._words[part], first * 8 + _HEAD_BYTES
-        form.pack_into(mapped, first * 8 + 8, 0 if amount is None else amount + 1, 0, *fields)
-        length = form.size - _NUMBERS_BYTES
-        words[first + 3] = zlib.adler32(mapped[start : start + length]) | _HAS_CHECK
+        words, start, length = self._words[part], first * 8 + _HEAD_BYTES, len(value)
+        self._maps[part][start : start + length] = value
+        words[first + 1] = 0 if amount is None else amount + 1
+        words[first + 2] = 0
+        words[first + 3] = zlib.adler32(value) | _HAS_CHECK
         words[first] = length  # last: from here on the value exists
         if slot < _MARKED_SLOTS:
             self._maps[0][_FIRST_MARK_AT + slot] = _MARK

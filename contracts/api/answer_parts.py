@@ -1,6 +1,6 @@
 """Parts of a chat answer that the gateway inspects, and the format that the request asked for."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ class Findings(msgspec.Struct, frozen=True, gc=False):
     tool_calls: int | None = None
     schema_failed: bool | None = None
     called: list[CalledTool] = []
+
+
+NOTHING_FOUND: Final = Findings()
 
 
 class CalledFunction(msgspec.Struct, frozen=True):

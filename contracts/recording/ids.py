@@ -9,13 +9,12 @@ _VERSION_7 = 0x7 << 76
 _VARIANT_10 = 0x2 << 62
 _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
-_TAIL_BYTES = 10
+_TAIL_BYTES: Final = 10
 UUID_RANDOM_TAIL: Final = 8  # bytes at an id's end, of which 62 bits are random
-_TAILS_AT_ONCE = 32
-_TAILS_MORE = 8
+_TAILS_AT_ONCE: Final = 32
+_TAILS_MORE: Final = 8
 _MAX_KEPT_CHARACTERS: Final = 64
 _HEX: Final = [f"{byte:02x}" for byte in range(256)]
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def bounded_id(sent: str) -> str:
@@ -64,12 +63,16 @@ class IdSource:
 
 def _tails(count: int) -> list[tuple[bytes, str]]:
     """Return random tails of ids: version and variant among 74 random bits, as bytes and as text."""
-    random = os.urandom(_TAIL_BYTES * count).hex()
+    made = bytearray(os.urandom(_TAIL_BYTES * count))
+    for start in range(0, len(made), _TAIL_BYTES):
+        made[start] = made[start] & 0x0F | 0x70
+        made[start + 2] = made[start + 2] & 0x3F | 0x80
+    tails, digits = bytes(made), made.hex()
     found: list[tuple[bytes, str]] = []
-    for start in range(0, len(random), 2 * _TAIL_BYTES):
-        digits = random[start : start + 2 * _TAIL_BYTES]
-        version, variant = f"7{digits[1:4]}", f"{_VARIANT[digits[4]]}{digits[5:8]}"
-        found.append((bytes.fromhex(version + variant + digits[8:]), f"{version}-{variant}-{digits[8:]}"))
+    for start in range(0, len(tails), _TAIL_BYTES):
+        at = 2 * start
+        text = f"{digits[at : at + 4]}-{digits[at + 4 : at + 8]}-{digits[at + 8 : at + 20]}"
+        found.append((tails[start : start + _TAIL_BYTES], text))
     return found
 
 

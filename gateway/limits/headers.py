@@ -10,6 +10,7 @@ from gateway.limits.limit_plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _Names = tuple[bytes, bytes, bytes]  # names of the limit, remaining and reset headers
+_Line = tuple[bytes, bytes]
 OwnNames = tuple[_Names, _Names]  # of limits on requests and on tokens, in an API that states resets as timestamps
 
 _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests")
@@ -77,9 +78,9 @@ class RateLines:
     def __init__(self, lines: Lines, own: OwnNames | None = None) -> None:
         """Accept `own`: the names of these headers in the client's API, in addition to OpenAI's."""
         counters = lines.quick or ()
-        # For requests and for tokens: the counters, and for each counter the header bytes if it is the tightest, in
-        # OpenAI's format and in the API's own.
-        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, bytes, bytes]]]] = []
+        # For requests and for tokens: the counters, and for each counter its lines if it is the tightest, in OpenAI's
+        # format and in the API's own.
+        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, _Line, _Line | None]]]] = []
         own_names = (None, None) if own is None else own
         for shown, names, also in (
             (lines.requests, _REQUESTS, own_names[0]),
@@ -89,7 +90,8 @@ class RateLines:
                 by_number = {}
                 for number in shown:
                     amount = counters[number].rule.amount
-                    by_number[number] = (counters[number], _line(names, amount), _line(also, amount) if also else b"")
+                    own_line = None if also is None else _line(also, amount)
+                    by_number[number] = (counters[number], _line(names, amount), own_line)
                 self._shown.append((shown, by_number))
 
     def told(self, at_ns: int, left: Sequence[int], wall_ns: int) -> bytes:
@@ -99,16 +101,20 @@ class RateLines:
             tightest = _tightest(shown, left)
             counter, line, own = by_number[tightest]
             wait_ms = (counter.resets_at_ns() - at_ns + 999_999) // 1_000_000
-            said += line % (left[tightest], _written(wait_ms))
-            if own:
-                said += own % (left[tightest], moment_in(wait_ms * 1_000_000, wall_ns))
+            remaining = str(left[tightest]).encode()
+            before, between = line
+            said = b"%b%b%b%b%b\r\n" % (said, before, remaining, between, _written(wait_ms))
+            if own is not None:
+                before, between = own
+                reset = moment_in(wait_ms * 1_000_000, wall_ns)
+                said = b"%b%b%b%b%b\r\n" % (said, before, remaining, between, reset)
         return said
 
 
-def _line(names: _Names, amount: int) -> bytes:
-    """Return a limit's header lines without the remaining amount and the reset."""
+def _line(names: _Names, amount: int) -> _Line:
+    """Return what stands before the remaining amount in a limit's header lines, and between that and the reset."""
     limit, remaining, reset = names
-    return b"%b: %d\r\n%b: %%d\r\n%b: %%b\r\n" % (limit, amount, remaining, reset)
+    return b"%b: %d\r\n%b: " % (limit, amount, remaining), b"\r\n%b: " % reset
 
 
 def moment_in(wait_ns: int, wall_ns: int) -> bytes:
@@ -127,7 +133,7 @@ def duration(seconds: float) -> bytes:
 
 
 def _written(milliseconds: int) -> bytes:
-    whole, rest = divmod(milliseconds, 1000)
+    whole, rest = milliseconds // 1000, milliseconds % 1000
     if whole:
         return _whole_seconds(whole) + _FRACTIONS[rest]
     return b"%dms" % rest if rest else b"0s"

@@ -245,16 +245,21 @@ class Reservation:
         return amounts
 
 
-class Grant(msgspec.Struct):
+@mypyc_attr(acyclic=True)  # holds no references that could form a cycle
+class Grant:
     """The reservations of an admitted request. `max_output`: maximum tokens of a choice, if it was lowered."""
 
-    reservation: Reservation
-    rates: Rates
-    input_tokens: int
-    output_tokens: int  # reserved, over all choices
-    max_output: int | None = None
-    clipped_by: str = ""  # the rule that lowered `max_output`
-    headers: Headers = ()
+    __slots__ = ("clipped_by", "headers", "input_tokens", "max_output", "output_tokens", "rates", "reservation")
+
+    def __init__(self, reservation: Reservation, rates: Rates, input_tokens: int, output_tokens: int) -> None:
+        """Accept `output_tokens`: reserved, over all choices."""
+        self.reservation = reservation
+        self.rates = rates
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+        self.max_output: int | None = None
+        self.clipped_by = ""  # the rule that lowered `max_output`
+        self.headers: Headers = ()
 
 
 class Size(msgspec.Struct, frozen=True):

@@ -8,12 +8,13 @@ reads them.
 import asyncio
 import logging
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 from backends.processes.beat import until_beat
 from backends.processes.native import mypyc_attr
-from backends.segment_log.slot_table import MAX_BYTES, NO_SLOT, KeptValue, SlotTable, form_of
+from backends.segment_log.slot_table import MAX_BYTES, NO_SLOT, KeptValue, SlotTable
 from gateway.limits.demand import MONEY, TOKENS
 from gateway.limits.reservation import Reservation
 from gateway.request.clock import Clock
@@ -23,14 +24,14 @@ _log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.25
 # Id, start (Unix ns), ns until it was admitted, request bytes, estimated input tokens, max_tokens (-1: none), reserved
 # tokens (-1: none), choices, flags.
-_HEAD: Final = "16sqqqqqqqB"
-HEAD: Final = struct.Struct(f"<{_HEAD}")
+HEAD: Final = struct.Struct("<16sqqqqqqqB")
+_pack_head: Final[Callable[..., bytes]] = HEAD.pack
+_MAX_RECORD_BYTES: Final = MAX_BYTES - HEAD.size
 STREAM: Final = 1
 BATCHED: Final = 2  # priced as a batch's
 TEMPERED: Final = 4  # the temperature stands between head and record, which says none
 TEMPERATURE: Final = struct.Struct("<d")
 NOT_SAID: Final = -1
-_MOST_FORMS: Final = 1000
 
 
 class Growing(Protocol):
@@ -56,7 +57,6 @@ class SentRequests:
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
         self._has_told = False
-        self._forms: dict[int, struct.Struct] = {}  # by the length of the record
 
     @property
     def found(self) -> list[KeptValue]:
@@ -98,44 +98,31 @@ class SentRequests:
         table = self._table
         if table is None:
             return NO_SLOT
-        form = self._forms.get(len(record))
-        if form is None:
-            form = self._form(len(record))
-        slot = NO_SLOT if form is None else table.take()
-        if form is None or slot < 0:
-            self._tell("its labels are too long" if form is None else "the disk has no room")
+        if len(record) > _MAX_RECORD_BYTES:
+            self._tell("its labels are too long")
             return NO_SLOT
-        table.put(
-            slot,
-            _money_of(reservation),
-            form,
-            (
-                id,
-                started_at_ns,
-                admission_ns,
-                request_bytes,
-                tokens_in,
-                NOT_SAID if max_tokens is None else max_tokens,
-                NOT_SAID if reservation is None else reservation.reserved(TOKENS),
-                choices,
-                flags,
-                record,
-            ),
+        slot = table.take()
+        if slot < 0:
+            self._tell("the disk has no room")
+            return NO_SLOT
+        head = _pack_head(
+            id,
+            started_at_ns,
+            admission_ns,
+            request_bytes,
+            tokens_in,
+            NOT_SAID if max_tokens is None else max_tokens,
+            NOT_SAID if reservation is None else reservation.reserved(TOKENS),
+            choices,
+            flags,
         )
+        table.put(slot, _money_of(reservation), head + record)
         return slot
 
     def watch(self, slot: int, growing: Growing, reservation: Reservation | None) -> None:
         """Update a slot's entry with output as it passes. Do nothing for NO_SLOT."""
         if slot >= 0:
             self._watched[slot] = (growing, reservation)
-
-    def _form(self, length: int) -> struct.Struct | None:
-        if HEAD.size + length > MAX_BYTES:
-            return None
-        if len(self._forms) >= _MOST_FORMS:
-            self._forms.clear()
-        form = self._forms[length] = form_of(f"{_HEAD}{length}s")
-        return form
 
     def _tell(self, why: str) -> None:
         if not self._has_told:

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from backends.processes.native import mypyc_attr
-from contracts.api.answer_parts import Findings
+from contracts.api.answer_parts import NOTHING_FOUND, Findings
 from contracts.api.chat import ChatRequest, GenerationRequest, TranslatedChat
 from contracts.api.generation import Delta, Result, Vectors
 from contracts.errors import TollkeeperError, UpstreamBroken
@@ -29,7 +29,6 @@ from gateway.wire.exchange import Exchange, Headers, header_lines, lines_of, ser
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
-_NOTHING_FOUND: Final = Findings()
 _NO_TEXTS: Final[list[WholeText]] = []
 _NO_CHOICES: Final[set[int]] = set()
 _NONE_WAITING: Final[list[tuple[bytes, Delta]]] = []
@@ -247,7 +246,7 @@ class Reply:
 
     def findings(self, *, is_complete: bool) -> Findings:
         """Return the tools that the answer calls, and whether its text is not the requested JSON."""
-        return _NOTHING_FOUND
+        return NOTHING_FOUND
 
     def prepare_end(self, usage: Usage) -> int:
         """Render the rest of a successful answer; return its size in bytes."""
@@ -566,7 +565,7 @@ class GeneratedReply(Reply):
         """
         facts = self._facts
         if facts is None:
-            return _NOTHING_FOUND
+            return NOTHING_FOUND
         schema_failed: bool | None = None
         if is_complete and not self._is_streamed:
             if self._choices:

@@ -77,8 +77,9 @@ class Endings:
 
     def once_sent(self, sent: Ending) -> None:
         """Call `prepare` of a request that was just sent, at the end of this turn."""
+        if not self._sent:
+            self.soon(self._once_sent)
         self._sent.append(sent)
-        self.soon(self._once_sent)
 
     def _prepare_sent(self) -> None:
         sent, self._sent = self._sent, []

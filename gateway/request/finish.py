@@ -5,6 +5,7 @@ import contextlib
 import logging
 from typing import Final
 
+from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
 from gateway.limits.clipping import bound_of
 from gateway.replies.reply import Reply
@@ -153,7 +154,8 @@ class Finish:
             return
         try:
             found = reply.findings(is_complete=life.error is None)
-            life.tool_calls, life.schema_failed, life.called = found.tool_calls, found.schema_failed, found.called
+            if found is not NOTHING_FOUND:
+                life.tool_calls, life.schema_failed, life.called = found.tool_calls, found.schema_failed, found.called
             if life.error is None:
                 life.response_bytes += reply.prepare_end(life.usage)
         except Exception:

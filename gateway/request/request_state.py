@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from gateway.request.plans.record_shapes import RecordTemplate
     from gateway.routing.attempts.attempt_run import AttemptRun
     from gateway.routing.routes.way import Way
+
+
+# Under names of this module: they are read for every request, and compiled code looks up another module's in a table.
+_ANONYMOUS: Final = ANONYMOUS
+_UNTRACED: Final = UNTRACED
+_UNKNOWN_USAGE: Final = UNKNOWN_USAGE
+_UNPRICED: Final = UNPRICED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -136,7 +143,7 @@ class RequestState(Ending):
         self.is_batched = False  # asked by a batch, and priced as such
         # Who asks, and for what.
         self.key: KeyEntry | None = None
-        self.who: Identity = ANONYMOUS
+        self.who: Identity = _ANONYMOUS
         self.is_authenticated = False
         self.request: AnyRequest | None = None
         self.requested_model = ""
@@ -146,7 +153,7 @@ class RequestState(Ending):
         self.model: ModelSpec | None = None
         self.route = ""  # the id of the route that it asked for; empty: it asked for a model
         self.route_spec: RouteSpec | None = None
-        self.trace: TraceContext = UNTRACED  # the caller's
+        self.trace: TraceContext = _UNTRACED  # the caller's
         self.span_id = b""  # the request's own, where there is a trace
         self.is_traced = False  # spans are sent of it, and the target's belong to those of its attempts
         self.run_id = ""
@@ -183,11 +190,11 @@ class RequestState(Ending):
         self.error: TollkeeperError | None = None
         self.ended_by: TollkeeperError | None = None  # what the answer ran out of, where the gateway ended it
         self.response_bytes = 0
-        self.usage: Usage = UNKNOWN_USAGE
+        self.usage: Usage = _UNKNOWN_USAGE
         self.tokens_in: int | None = None  # of that
         self.tokens_out: int | None = None
         self.count_method: CountMethod = "none"
-        self.cost: Cost = UNPRICED
+        self.cost: Cost = _UNPRICED
         self.finish_reason = ""  # where the gateway ended the answer, rather than the model
         self.limit = ""  # the rule that refused or clipped it
         self.reserved_tokens: int | None = None

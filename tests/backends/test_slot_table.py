@@ -6,12 +6,12 @@ import signal
 import pytest
 
 from backends.segment_log import slot_table
-from backends.segment_log.slot_table import NO_SLOT, SLOT_BYTES, SlotTable, form_of
+from backends.segment_log.slot_table import NO_SLOT, SLOT_BYTES, SlotTable
 
 
 def put(table: SlotTable, value: bytes, amount: int | None = None) -> int:
     slot = table.take()
-    table.put(slot, amount, form_of(f"{len(value)}s"), (value,))
+    table.put(slot, amount, value)
     return slot
 
 
@@ -93,7 +93,7 @@ def test_a_disk_without_room_gives_no_slot_and_leaves_what_is_there(tmp_path, mo
         slots.append(slot)
     assert len(slots) == was // SLOT_BYTES - 1
     assert (tmp_path / "slots").stat().st_size == was
-    table.put(slots[0], None, form_of("3s"), (b"yes",))
+    table.put(slots[0], None, b"yes")
     table.close()
     assert values(SlotTable(tmp_path / "slots")) == {b"yes": (None, 0)}
 

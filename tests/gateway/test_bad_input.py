@@ -59,6 +59,22 @@ BODIES = {
         "max_tokens",
         ["'max_tokens' twice"],
     ),
+    "a model twice, with white space before the colon": (
+        b'{"model"\r\n\t : "scripted-1", "messages": [{"role": "user", "content": "hi"}], "model" : "scripted-1"}',
+        400,
+        "invalid_request",
+        "model",
+        ["'model' twice"],
+    ),
+    "a model twice, among many colons": (
+        b'{"model": "scripted-1", "messages": [{"role": "user", "content": "'
+        + b"a: b" * 40
+        + b'"}], "model": "other"}',
+        400,
+        "invalid_request",
+        "model",
+        ["'model' twice"],
+    ),
     "a wrong field before broken JSON": (b'{"model": 5, "x": [', 400, "invalid_request", "model", ["str", "int"]),
     "a wrong field before deep nesting": (
         b'{"model": 5, "x": ' + b"[" * 100_000,

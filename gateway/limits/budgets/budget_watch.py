@@ -75,6 +75,7 @@ class BudgetWatch:
 
     def __init__(self, ledger: BudgetLedger, publish: Publish | None) -> None:
         self._ledger = ledger
+        self._note = ledger.note  # called for each budget of each request
         self._publish = publish
         self._moved: set[WatchedCounter] = set()
         self._passed: list[ThresholdPassed] = []
@@ -83,7 +84,7 @@ class BudgetWatch:
 
     def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
         """Record that a budget's spending, by all gateways as far as known, has changed."""
-        self._ledger.note(counter)
+        self._note(counter)
         self._moved.add(counter)
         rule = counter.rule
         amount = rule.amount
@@ -127,7 +128,7 @@ class BudgetWatch:
 
     def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
         """Record that an ended period was charged once more, by a request that started in it."""
-        self._ledger.note(counter)
+        self._note(counter)
         self._moved.add(counter)
 
     async def run(self) -> None:

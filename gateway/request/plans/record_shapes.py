@@ -196,6 +196,7 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         if first_ns is not None:
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
             gap_clock = result.gap_clock if progress.gaps else "none"
+    total_pico_usd, _, unpriced, version, basis, tier = msgspec.structs.astuple(cost)  # one call for six attributes
     charges, called, guard = life.charges, life.called, life.guard
     verdicts: object = _NOTHING
     guard_ns: int | None = None
@@ -222,9 +223,9 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         life.usage,
         life.count_method,
         fixed[5],
-        cost.total_pico_usd,
-        cost.basis,
-        cost.version,
+        total_pico_usd,
+        basis,
+        version,
         life.charged_pico_usd,
         fixed[6],
         life.output_limit,
@@ -252,8 +253,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         fixed[11],
         guard_ns,
         held_ns,
-        cost.unpriced,
-        cost.tier,
+        unpriced,
+        tier,
         life.overdraft_pico_usd,
         fixed[12],
         [call.name for call in called] if called else _NOTHING,
