@@ -98,6 +98,7 @@ HOT: Final = tuple(
     gateway/cache/cache_control
     gateway/config/directory
     gateway/guardrails/answer_filter
+    gateway/guardrails/detectors/personal_data
     gateway/guardrails/guardrails
     gateway/guardrails/request_guard
     gateway/guardrails/request_texts

@@ -1,7 +1,7 @@
 """Personal data: card and account numbers, addresses, telephone numbers, national ids; each by its form and check."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,16 +9,12 @@ import phonenumbers
 from stdnum import iban
 
 from contracts.errors import ConfigurationError
-from contracts.guardrails.finding import Finding
-from contracts.guardrails.places import Places
 from contracts.recording.redaction import card_spans
 from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
+from gateway.guardrails.detectors.personal_data import Kind, PersonalData, Spans
 from gateway.guardrails.detectors.phones import ABROAD, LOCAL, phone_spans
 from gateway.guardrails.means import Means
-from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
-
-Spans = list[tuple[int, int]]
 
 # A card number's digits, with the blanks or hyphens that are printed between them (ISO/IEC 7812-1: 13 to 19).
 _CARD: Final = r"\d(?:[ -]?\d){12,18}"
@@ -38,39 +34,6 @@ class PiiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kinds: tuple[str, ...] = _DEFAULT_KINDS
     regions: tuple[str, ...] = ("US",)
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """One kind of data: its expressions, and the check of a match."""
-
-    name: str
-    patterns: tuple[str, ...]
-    run: str  # what is looked at at once; a match of the patterns, or several that touch
-    spans: Callable[[str], Spans]
-
-
-class PersonalData:
-    """Finds personal data of some kinds."""
-
-    def __init__(self, kinds: Sequence[Kind]) -> None:
-        self.patterns = tuple(pattern for kind in kinds for pattern in kind.patterns)
-        self._kinds = [(kind, Expression(kind.run)) for kind in kinds]
-        self._of_pattern = [number for number, kind in enumerate(kinds) for _ in kind.patterns]
-
-    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
-        """Find what is of these kinds; what two kinds claim is the first's."""
-        found: list[Finding] = []
-        places = Places()
-        numbers = self._of_pattern if matching is None else [self._of_pattern[pattern] for pattern in matching]
-        for number in dict.fromkeys(numbers):
-            kind, expression = self._kinds[number]
-            for start, end in expression.spans(text):
-                if places.holds(start, end):
-                    continue
-                for first, last in kind.spans(text[start:end]):
-                    if places.take(start + first, start + last):
-                        found.append(Finding(start + first, start + last, kind.name))
-        return sorted(found, key=lambda one: one.start)
 
 
 def build(settings: Mapping[str, object], means: Means) -> PersonalData:

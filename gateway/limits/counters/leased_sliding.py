@@ -228,10 +228,13 @@ class LeasedSliding:
         window_ns = (self._buckets + 1) * self._width_ns
         others = self._others if mono_ns - self._told_ns <= window_ns else 0
         used = own + others
-        newest = max(
-            (n for book in (self._charged, self._uncertain) for n, amount in book.items() if amount), default=0
-        )
-        newest = min(max(newest, self._others_newest if others else 0), bucket)
+        if self._charged.get(bucket):  # as after each charge: nothing is newer
+            newest = bucket
+        else:
+            newest = max(
+                (n for book in (self._charged, self._uncertain) for n, amount in book.items() if amount), default=0
+            )
+            newest = min(max(newest, self._others_newest if others else 0), bucket)
         gone_ns = (newest + self._buckets + 1) * self._width_ns - mono_ns - self._clock.offset_ns
         reset_seconds = max(gone_ns, 0) / _SECOND_NS if used else 0.0
         return CounterState(self.rule.amount, used, min(self._reserved, used), reset_seconds)

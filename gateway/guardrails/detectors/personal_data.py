@@ -1,0 +1,44 @@
+"""Finds personal data of some kinds, each by its expressions and the check of what matches."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from contracts.guardrails.finding import Finding
+from contracts.guardrails.places import Places
+from gateway.guardrails.screening.expression import Expression
+
+Spans = list[tuple[int, int]]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of data: its expressions, and the check of a match."""
+
+    name: str
+    patterns: tuple[str, ...]
+    run: str  # what is looked at at once; a match of the patterns, or several that touch
+    spans: Callable[[str], Spans]
+
+
+class PersonalData:
+    """Finds personal data of some kinds."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.patterns = tuple(pattern for kind in kinds for pattern in kind.patterns)
+        self._kinds = [(kind, Expression(kind.run)) for kind in kinds]
+        self._of_pattern = [number for number, kind in enumerate(kinds) for _ in kind.patterns]
+
+    def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
+        """Find what is of these kinds; what two kinds claim is the first's."""
+        found: list[Finding] = []
+        places = Places()
+        numbers = self._of_pattern if matching is None else [self._of_pattern[pattern] for pattern in matching]
+        for number in dict.fromkeys(numbers):
+            kind, expression = self._kinds[number]
+            for start, end in expression.spans(text):
+                if places.holds(start, end):
+                    continue
+                for first, last in kind.spans(text[start:end]):
+                    if places.take(start + first, start + last):
+                        found.append(Finding(start + first, start + last, kind.name))
+        return sorted(found, key=lambda one: one.start)
