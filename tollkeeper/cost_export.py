@@ -21,7 +21,7 @@ from analytics.exports.focus_columns import Row
 from analytics.exports.focus_file import file_faults
 from analytics.exports.invoice import Invoice, Level, invoices, not_invoiced
 from analytics.exports.usage_export import LEVELS, charges_in, month_around, usage_export
-from analytics.gpu.books import gpu_books, unknown_hours_said
+from analytics.gpu.books import gpu_books, unknown_hours_note
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
 from analytics.scope import Period
@@ -216,7 +216,7 @@ def _gpu_rows(opened: OpenInstallation, period: Period, zone: ZoneInfo, idle: st
     books = gpu_books(opened.store, period)
     ledger = books.ledger
     if ledger.unknown_hours:
-        typer.echo(unknown_hours_said(ledger.unknown_hours), err=True)
+        typer.echo(unknown_hours_note(ledger.unknown_hours), err=True)
     rows: list[Row] = []
     for device in sorted({minute.machine for minute in ledger.minutes}):
         own = tuple(minute for minute in ledger.minutes if minute.machine == device)

@@ -8,7 +8,7 @@ import typer
 
 from algorithms.gpu_time.ledger import LedgerLines
 from analytics.cost.periods import moment, time_zone
-from analytics.gpu.books import gpu_books, unknown_hours_said
+from analytics.gpu.books import gpu_books, unknown_hours_note
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
 from analytics.gpu.idle import idle_policy
 from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
@@ -109,7 +109,7 @@ def cost(
     if answer.unrated_cpu_ns:
         typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have no rate (subject: cpu)")
     if answer.unknown_hours:
-        typer.echo(unknown_hours_said(answer.unknown_hours))
+        typer.echo(unknown_hours_note(answer.unknown_hours))
 
 
 def _period(begin: str, end: str, hours: float, tz: str) -> Period:

@@ -15,10 +15,10 @@ from analytics.prices.listing import (
     adjusted,
     as_new_price,
     bought_under_one_name,
+    compatible_cards,
     listed_cards,
-    not_yet_there,
+    missing_cards,
     sold_models,
-    that_fit,
     without_card,
 )
 from analytics.prices.litellm_table import LitellmTable
@@ -91,8 +91,8 @@ def import_list(
         known = load_cards(session)
         all_sold, refused = bought_under_one_name(without_card(sold_models(session), known, now, tenant))
         for sold in all_sold:
-            listed += not_yet_there(_listed(sold, table, refused, tenant), known, now, tenant)
-        made, without_room = that_fit([adjusted(card, tenant, percent) for card in listed], known)
+            listed += missing_cards(_listed(sold, table, refused, tenant), known, now, tenant)
+        made, without_room = compatible_cards([adjusted(card, tenant, percent) for card in listed], known)
         for card in [] if dry_run else made:
             create_price(session, Author("tollkeeper", now), as_new_price(card))
     for why in [*refused, *without_room]:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from analytics.alerts.explanations import explained
-from analytics.alerts.promises import holds_of
+from analytics.alerts.slo_burn import holds_of
 from analytics.alerts.sources import AnomalySource, GpuHours, Look, PriceSource, Projection, Source
 from analytics.alerts.wiring import SOURCES
 from backends.control.abuse_incidents import list_incidents

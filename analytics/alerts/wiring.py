@@ -5,7 +5,7 @@ from typing import Final
 
 from analytics.alerts.abuse import abuse
 from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation, telemetry_loss
-from analytics.alerts.promises import slo_burns
+from analytics.alerts.slo_burn import slo_burns
 from analytics.alerts.sources import Source
 from analytics.alerts.spending import (
     bill_mismatches,

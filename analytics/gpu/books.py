@@ -46,7 +46,7 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
     return _finished(store, period)
 
 
-def unknown_hours_said(count: int) -> str:
+def unknown_hours_note(count: int) -> str:
     """Return a note on the number of a range's hours whose GPU use is unknown."""
     return (
         f"{count} hours of the range were not finished while their steps were stored (72 hours): their GPU use is "

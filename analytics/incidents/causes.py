@@ -55,7 +55,7 @@ def affected_tenants(evidence: Evidence) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def error_words(group: Group) -> str:
+def error_name(group: Group) -> str:
     """Return an error's name: its code, and the status and type of the target's response."""
     parts = [group.error_code or "no error code"]
     if group.upstream_status is not None:
@@ -75,7 +75,7 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
     found: list[Cause] = []
     (rollout, arm), on_arm = _most(failures, lambda one: (one.rollout, one.arm))
     if rollout and arm == "candidate" and on_arm >= _LEAST_SHARE * total:
-        found += _of_rollout(failures, answered, rollout, error_words(example))
+        found += _of_rollout(failures, answered, rollout, error_name(example))
     (pool, target), at_target = _most(alike, lambda one: (one.pool, one.target))
     search = f"error:{code}" + (f" upstream_status:{status}" if status is not None else "")
     if target and at_target >= _LEAST_SHARE * len(alike):
@@ -85,7 +85,7 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
         if hung is not None:
             told = (
                 f"The GPU host of {name} hangs: its engine has run no step since {_clock(hung.last_step_at)} "
-                f"({hung.model}), and {_of(at_target, total)} ended at it with {error_words(example)}."
+                f"({hung.model}), and {_of(at_target, total)} ended at it with {error_name(example)}."
             )
             found.append(Cause(told, "hung", search, "error", "gpu", at_target / total))
         where = f"{name}, {_beside_others(failures, answered, target)}"
@@ -93,7 +93,7 @@ def _of_failures(evidence: Evidence, failures: Sequence[Group]) -> list[Cause]:
         where = "several targets." if target else "no target."
     said = f' It says: "{example.upstream_message}"' if example.upstream_message else ""
     told = (
-        f"{_of(count, total)} ended with {error_words(example)} at {where} "
+        f"{_of(count, total)} ended with {error_name(example)} at {where} "
         f"The first was in the minute from {_clock(first)}.{said}"
     )
     found.append(Cause(told, "failures", search, "error", weight=count / total))

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 
-class KvRoom:
+class SimulatedCache:
     """A count of blocks, and prefixes by key. Held and cached blocks together never exceed `total`."""
 
     __slots__ = ("_idle", "_references", "block_tokens", "held", "news", "peak", "total", "unit_blocks", "unit_tokens")

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 from algorithms.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 from algorithms.gpu_time.step_model import StepComposition
 from analytics.planner.decode_run import DecodeRun
-from analytics.planner.kv_room import KvRoom
+from analytics.planner.kv_room import SimulatedCache
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
-from analytics.planner.step_luck import StepLuck
+from analytics.planner.step_luck import StepVariation
 
 NEVER: Final = math.inf
 _PIECES: Final = 8  # steps of a long leap that count as one entry of the gap histogram, as their durations grow slowly
@@ -38,11 +38,11 @@ class SimulatedReplica:
     """One replica, driven by `arrive` and `fire`, which is due at `next_ns`; `version` changes with `next_ns`."""
 
     def __init__(
-        self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int, luck: StepLuck | None = None
+        self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int, luck: StepVariation | None = None
     ) -> None:
         self.place = place
         self.setup = setup
-        self.kv = KvRoom(setup.kv_blocks, setup.block_tokens, unit_tokens)
+        self.kv = SimulatedCache(setup.kv_blocks, setup.block_tokens, unit_tokens)
         self.next_ns = NEVER
         self.version = 0
         self.busy_ns = 0.0

@@ -23,7 +23,7 @@ from analytics.planner.outcome import Outcome, ReplicaUse
 from analytics.planner.replica import NEVER, SimulatedReplica
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
-from analytics.planner.step_luck import StepLuck
+from analytics.planner.step_luck import StepVariation
 from analytics.planner.workload import Workload
 from contracts.errors import InvalidRequest
 
@@ -258,10 +258,10 @@ class _Run:
         )
 
 
-def _luck(setup: ReplicaSetup, seed: int, place: int) -> StepLuck | None:
+def _luck(setup: ReplicaSetup, seed: int, place: int) -> StepVariation | None:
     if not setup.prompt_ratios:
         return None
-    return StepLuck(setup.prompt_ratios, setup.decode_ratios, f"{seed}/{place}/steps")
+    return StepVariation(setup.prompt_ratios, setup.decode_ratios, f"{seed}/{place}/steps")
 
 
 def _use(replica: SimulatedReplica, span_ns: float) -> ReplicaUse:

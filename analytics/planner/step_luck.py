@@ -7,7 +7,7 @@ from typing import Final
 _DRAWN: Final = 16  # steps of a run; longer runs take nearly the mean
 
 
-class StepLuck:
+class StepVariation:
     """Random ratios of actual to predicted step time. The same ratios and seed give the same draws."""
 
     __slots__ = ("_decodes", "_draw", "_mean", "_prompts")

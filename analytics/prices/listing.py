@@ -125,7 +125,7 @@ def _unknown(sold: Sold, names: Sequence[PricedName], table: LitellmTable | None
     return NotFound(f"no model of {provider!r} is called {tried} in {lists}; {remedy}")
 
 
-def not_yet_there(
+def missing_cards(
     cards: Sequence[PriceCard], known: Sequence[AnyCard], now: datetime, tenant: str = ""
 ) -> list[PriceCard]:
     """Return the cards that are not yet present, without ended ones; each begins at the end of the last present one.
@@ -178,7 +178,7 @@ def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
     )
 
 
-def that_fit(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list[PriceCard], list[str]]:
+def compatible_cards(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list[PriceCard], list[str]]:
     """Return the cards that do not conflict with present ones, and messages on the others."""
     fitting: list[PriceCard] = []
     refused: list[str] = []

@@ -12,19 +12,19 @@ from contracts.rules.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
+class ObjectiveList:
     """Objectives, compared by all their fields."""
 
     objectives: tuple[Objective, ...] = field(compare=False, repr=False)
     known_by: tuple[str, ...]
 
 
-def promises(session: Session, tenant: str | None = None) -> Promises:
+def objective_list(session: Session, tenant: str | None = None) -> ObjectiveList:
     """Read the objectives of one tenant, or all, from the control database."""
     objectives = tuple(load_objectives(session, tenant=tenant or ""))
-    return Promises(objectives, tuple(repr(each) for each in objectives))
+    return ObjectiveList(objectives, tuple(repr(each) for each in objectives))
 
 
-def standings(store: StoreClient, promised: Promises, asked: AskedAt) -> tuple[Standing, ...]:
+def standings(store: StoreClient, promised: ObjectiveList, asked: AskedAt) -> tuple[Standing, ...]:
     """Return the state of objectives, as `tollkeeper slo report` prints it. Raises StoreUnavailable."""
     return tuple(slo_report(store, promised.objectives, asked.moment))

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analytics.alerts.links import Links, runbook_of
 from analytics.alerts.raised import AlertFacts, raised_alert
-from analytics.incidents.causes import Cause, affected_tenants, causes_of, error_words
+from analytics.incidents.causes import Cause, affected_tenants, causes_of, error_name
 from analytics.incidents.changes import Change, changes_between
 from analytics.incidents.evidence import Evidence, read_evidence
 from analytics.incidents.timeline import Step, incident_timeline
@@ -237,7 +237,7 @@ def _draw_tenants(evidence: Evidence) -> None:
 def _draw_errors(visit: Visit, evidence: Evidence) -> None:
     counts: dict[tuple[str, str, str, str], int] = {}
     for one in (*evidence.since("error"), *evidence.since("rejected")):
-        name = (error_words(one), one.pool, one.target, one.upstream_message)
+        name = (error_name(one), one.pool, one.target, one.upstream_message)
         counts[name] = counts.get(name, 0) + one.count
     rows = sorted(counts.items(), key=lambda item: -item[1])[:100]
     show_table(

@@ -12,7 +12,7 @@ from analytics.alerts.raised import open_by_severity
 from analytics.asked_at import AskedAt
 from analytics.cost.spending_now import spending_now
 from analytics.overview import Overview
-from analytics.slo.standings import promises, standings
+from analytics.slo.standings import objective_list, standings
 from dashboard import address
 from dashboard.forecasts import spend_outlook
 from dashboard.panels import Tone, contained
@@ -173,7 +173,7 @@ def _promises(visit: Visit) -> None:
     if visit.viewer.team is not None:
         _say("—", "by tenant, not by team")
         return
-    promised = visit.read_control(promises, visit.scope.tenant)
+    promised = visit.read_control(objective_list, visit.scope.tenant)
     total = len(promised.objectives)
     if not total:
         _say("none", "create one with `tollkeeper slos create`")

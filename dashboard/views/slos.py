@@ -8,7 +8,7 @@ import streamlit as st
 from analytics.asked_at import AskedAt
 from analytics.slo.budget_history import budget_history
 from analytics.slo.report import Standing
-from analytics.slo.standings import Promises, promises, standings
+from analytics.slo.standings import ObjectiveList, objective_list, standings
 from contracts.rules.objectives import BURN_PAIRS, Objective
 from dashboard.controls import select
 from dashboard.panels import contained, note, panel, show_chart, show_table
@@ -34,7 +34,7 @@ BURN_HELP: Final = (
 def draw_slos(visit: Visit) -> None:
     """Draw the current state of objectives, independent of the selected range."""
     st.markdown("### SLOs")
-    promised = visit.read_control(promises, visit.scope.tenant)
+    promised = visit.read_control(objective_list, visit.scope.tenant)
     if not promised.objectives:
         with panel("Objectives"):
             st.markdown(
@@ -137,7 +137,7 @@ def burn_frame(found: Sequence[Standing]) -> Table:
     return Table(rows)
 
 
-def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> None:
+def _history(visit: Visit, promised: ObjectiveList, found: Sequence[Standing]) -> None:
     names = [standing.objective.id for standing in found]
     worst = min(found, key=lambda each: _remaining(each)).objective.id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):

@@ -10,7 +10,7 @@ import pytest
 from analytics.asked_at import AskedAt
 from analytics.slo.budget_history import budget_history
 from analytics.slo.report import slo_report
-from analytics.slo.standings import Promises
+from analytics.slo.standings import ObjectiveList
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.errors import NotFound
@@ -28,7 +28,7 @@ def test_the_last_point_is_how_the_objective_stands(
     bad = request(now - timedelta(days=2), who=Identity(tenant), outcome="error", status=502)
     record([*good, bad])
     objective = Objective("kept", "availability", Decimal(60), window_days=4, tenant=tenant)
-    promised = Promises((objective,), ("kept",))
+    promised = ObjectiveList((objective,), ("kept",))
     history = budget_history(reader, promised, "kept", AskedAt(now))
     assert [(point.counts.total, point.counts.bad) for point in history.points][-1] == (5, 1)
     assert history.points[0].remaining_share is None and len(history.points) == 5

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from analytics.alerts.promises import holds_of
+from analytics.alerts.slo_burn import holds_of
 from analytics.alerts.sources import Look
 from backends.control.slos import Hold
 from contracts.rules.objectives import BURN_PAIRS, HOOKS, BurnPair, Objective

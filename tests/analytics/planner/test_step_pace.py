@@ -11,7 +11,7 @@ from algorithms.gpu_time.step_model import StepModel, StepRow, compose
 from algorithms.gpu_time.step_samples import StepSample
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Simulation
-from analytics.planner.step_luck import StepLuck
+from analytics.planner.step_luck import StepVariation
 from analytics.planner.step_pace import LEAST, RATIOS, paced
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
@@ -85,7 +85,7 @@ def test_ratios_that_are_one_change_nothing() -> None:
 
 
 def test_a_run_s_luck_is_the_mean_of_its_steps() -> None:
-    luck = StepLuck([0.5, 1.5], [1.0, 5.0], "seed")
+    luck = StepVariation([0.5, 1.5], [1.0, 5.0], "seed")
     assert {luck.of_prompt_step() for _ in range(50)} == {0.5, 1.5}
     assert fmean(luck.of_run(4) for _ in range(2_000)) == pytest.approx(3.0, abs=0.1)
     assert abs(luck.of_run(10_000) - 3) <= 2 * 16 / 10_000

@@ -3,7 +3,14 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from analytics.prices.listing import Sold, adjusted, as_new_price, bought_under_one_name, not_yet_there, that_fit
+from analytics.prices.listing import (
+    Sold,
+    adjusted,
+    as_new_price,
+    bought_under_one_name,
+    compatible_cards,
+    missing_cards,
+)
 from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -18,23 +25,23 @@ def card(version: str, usd: str = "1.5", tenant: str = "", until: datetime | Non
 
 def test_a_second_import_finds_nothing_missing() -> None:
     listed = [card("list")]
-    assert not_yet_there(listed, [], NOW) == listed
-    assert not_yet_there(listed, [card("list")], NOW) == []
+    assert missing_cards(listed, [], NOW) == listed
+    assert missing_cards(listed, [card("list")], NOW) == []
     # A tenant's own card is another than the one all pay.
-    assert not_yet_there(listed, [card("list")], NOW, "acme") == listed
+    assert missing_cards(listed, [card("list")], NOW, "acme") == listed
     own = adjusted(card("list"), "acme", -10)
-    assert not_yet_there(listed, [card("list"), own], NOW, "acme") == []
-    assert not_yet_there(listed, [own], NOW) == listed
+    assert missing_cards(listed, [card("list"), own], NOW, "acme") == []
+    assert missing_cards(listed, [own], NOW) == listed
 
 
 def test_a_card_begins_where_the_one_before_has_ended() -> None:
-    (late,) = not_yet_there([card("list")], [card("old", until=ENDED)], NOW)
+    (late,) = missing_cards([card("list")], [card("old", until=ENDED)], NOW)
     assert late.valid_from == ENDED
-    assert that_fit([late], [card("old", until=ENDED)]) == ([late], [])
+    assert compatible_cards([late], [card("old", until=ENDED)]) == ([late], [])
 
 
 def test_a_card_that_does_not_fit_is_named_and_the_others_stay() -> None:
-    fitting, refused = that_fit([card("list"), card("again")], [])
+    fitting, refused = compatible_cards([card("list"), card("again")], [])
     assert [one.version for one in fitting] == ["list"]
     assert len(refused) == 1 and refused[0].startswith("gpt of openai gets no card")
 
