@@ -131,6 +131,22 @@ def budgets_page() -> None:
     BUDGETS.draw(visit_of(BUDGETS, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
 
 
+def overview_page() -> None:
+    """What Streamlit runs for the overview."""
+    from datetime import UTC, datetime
+
+    import streamlit
+
+    from contracts.control import Role
+    from dashboard.filters import read_filters
+    from dashboard.frame import visit_of
+    from dashboard.viewer import Viewer
+    from dashboard.views.overview import OVERVIEW
+
+    viewer = Viewer("tester", Role.OWNER)
+    OVERVIEW.draw(visit_of(OVERVIEW, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
+
+
 def prices_page() -> None:
     """What Streamlit runs for the prices of the admin page, as finance of the installation or as an owner."""
     import os
@@ -426,6 +442,26 @@ def test_an_alert_is_listed_taken_up_and_silenced(plane: TestClient, tmp_path: P
     press(app, "Silence this alert")
     (silence,) = plane.get("/v1/alert-silences").json()["data"]
     assert (silence["rule_id"], silence["subject"]) == ("money", "acme|100")
+
+
+@pytest.mark.parametrize(
+    ("severities", "said"),
+    [
+        ((), "no alert rule matches"),
+        (("ticket",), "0 pages, 1 ticket"),
+        (("page", "ticket", "ticket"), "1 page, 2 tickets"),
+    ],
+)
+def test_the_overview_counts_open_alerts_by_their_severity(
+    record: Callable[[Sequence[RequestRecord]], None], tmp_path: Path, severities: tuple[Any, ...], said: str
+) -> None:
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    findings = [Finding(f"acme|{place}", "a finding", severity, "acme") for place, severity in enumerate(severities)]
+    with database.session() as session:
+        settle_alerts(session, [(Rule.of("money", "budget_threshold", "", (), {}), findings)], datetime.now(UTC))
+    database.close()
+    record([used(USD, datetime.now(UTC) - timedelta(minutes=1))])
+    assert f"</span> {said}</div>" in words(page(overview_page))
 
 
 def test_channels_are_made_and_tested_and_rules_tell_them(plane: TestClient) -> None:
