@@ -14,6 +14,21 @@ _MAX_PADDING: Final = 1 << 18
 _HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 
 
+_NO_GAPS: Final[list[int]] = []
+
+
+class _TokenTimes:
+    """The token times of an answer whose tokens pass one by one; complete answers have none."""
+
+    __slots__ = ("arrivals", "arriving", "gaps", "last_at")
+
+    def __init__(self) -> None:
+        self.gaps: list[int] = []
+        self.last_at: dict[int, int] = {}  # by choice
+        self.arrivals: list[int] = []  # of tokens whose gaps are not yet computed
+        self.arriving = 0  # the choice that they belong to
+
+
 class Progress:
     """Timing and count of one attempt's tokens, recorded as they pass. Times are monotonic nanoseconds.
 
@@ -22,11 +37,8 @@ class Progress:
     """
 
     __slots__ = (
-        "_arrivals",
-        "_arriving",
-        "_gaps",
-        "_last_at",
         "_last_at_ns",
+        "_times",
         "account",
         "count_method",
         "first_at_ns",
@@ -47,17 +59,15 @@ class Progress:
         self.account: Result | None = None  # of a call that raised
         self.on_first: Callable[[int], None] | None = None  # told once when the first token came
         self._last_at_ns: int | None = None
-        self._gaps: list[int] = []
-        self._last_at: dict[int, int] = {}  # by choice
-        self._arrivals: list[int] = []  # of tokens whose gaps are not yet worked out
-        self._arriving = 0  # the choice that they are of
+        self._times: _TokenTimes | None = None  # once a token has come
 
     def take(self, delta: Delta, now_ns: int) -> None:
         """Count a delta's tokens. Tokens that arrive in one piece without times have gaps of zero between them."""
         tokens, index, times = delta.tokens, delta.index, delta.times_ns
         if not tokens:
             return
-        if self._arrivals:
+        known = self._known_times()
+        if known.arrivals:
             self._work_out()
         if self.first_at_ns is None:
             self.first_at_ns = now_ns
@@ -66,18 +76,24 @@ class Progress:
         self._last_at_ns = now_ns
         self._tokens += tokens
         self.reasoning_tokens += delta.reasoning_tokens
-        last = self._last_at.get(index)
+        last = known.last_at.get(index)
         is_timed = len(times) == tokens
         at = times[0] if is_timed else now_ns
         if last is not None:
-            self._gaps.append(gap_units(at - last))
+            known.gaps.append(gap_units(at - last))
         if tokens > 1:
             if is_timed:
-                self._gaps.extend(gaps_between(times))
+                known.gaps.extend(gaps_between(times))
                 at = times[-1]
             else:
-                self._gaps.extend([0] * (tokens - 1))
-        self._last_at[index] = at
+                known.gaps.extend([0] * (tokens - 1))
+        known.last_at[index] = at
+
+    def _known_times(self) -> "_TokenTimes":
+        times = self._times
+        if times is None:
+            times = self._times = _TokenTimes()
+        return times
 
     def note_piece(self, now_ns: int) -> None:
         """Record the arrival time of a piece of an answer that has no tokens."""
@@ -94,8 +110,9 @@ class Progress:
         The list is valid until `take` gets a token of another choice.
         """
         self._work_out()
-        self._arriving = index
-        return self._arrivals
+        times = self._known_times()
+        times.arriving = index
+        return times.arrivals
 
     def timer_of(self, index: int) -> Callable[[int, int], None]:
         """Return a callback that counts a further token of a choice, given when it was generated and when it
@@ -103,52 +120,57 @@ class Progress:
         """
 
         def count(made_ns: int, now_ns: int) -> None:
-            if self._arrivals:
+            if times.arrivals:
                 self._work_out()
             self._tokens += 1
             self._last_at_ns = now_ns
             units = (made_ns - last_at[index] + _HALF_UNIT_NS) // GAP_UNIT_NS
-            self._gaps.append(units if 0 <= units <= MAX_GAP_UNITS else gap_units(made_ns - last_at[index]))
+            times.gaps.append(units if 0 <= units <= MAX_GAP_UNITS else gap_units(made_ns - last_at[index]))
             last_at[index] = made_ns
 
-        last_at = self._last_at
+        times = self._known_times()
+        last_at = times.last_at
         return count
 
     @property
     def tokens(self) -> int:
         """Return the number of tokens so far."""
-        return self._tokens + len(self._arrivals)
+        times = self._times
+        return self._tokens if times is None else self._tokens + len(times.arrivals)
 
     @property
     def last_at_ns(self) -> int | None:
         """Return when the last token arrived."""
-        return self._arrivals[-1] if self._arrivals else self._last_at_ns
+        times = self._times
+        return times.arrivals[-1] if times is not None and times.arrivals else self._last_at_ns
 
     @property
     def gaps(self) -> list[int]:
         """Return the gaps between the tokens so far, in units of 10 us."""
         self._work_out()
-        return self._gaps
+        times = self._times
+        return _NO_GAPS if times is None else times.gaps
 
     def _work_out(self) -> None:
         """Convert arrival times to gaps, for many tokens at once, because it would otherwise delay each piece of a
         stream.
         """
-        times = self._arrivals
-        if times:
+        times = self._times
+        if times is not None and times.arrivals:
+            arrivals = times.arrivals
             # A plain loop over whole numbers: compiled, it takes a fifth of one over pairs.
-            gaps, before = self._gaps, self._last_at[self._arriving]
-            for at in times:
+            gaps, before = times.gaps, times.last_at[times.arriving]
+            for at in arrivals:
                 gaps.append((at - before + _HALF_UNIT_NS) // GAP_UNIT_NS)
                 before = at
-            self._last_at_ns = self._last_at[self._arriving] = times[-1]
-            self._tokens += len(times)
-            times.clear()
+            self._last_at_ns = times.last_at[times.arriving] = arrivals[-1]
+            self._tokens += len(arrivals)
+            arrivals.clear()
 
     @property
     def choices(self) -> set[int]:
         """Return the choices that have tokens."""
-        return set(self._last_at)
+        return set() if self._times is None else set(self._times.last_at)
 
     def gaps_for(self, output_tokens: int | None) -> list[int]:
         """Return the gaps so that N tokens of each choice have N-1 gaps.
@@ -157,12 +179,13 @@ class Progress:
         added) or split a token over pieces (gaps are merged). The sum of the times stays the same.
         """
         gaps = self.gaps
-        if output_tokens is None or not gaps and output_tokens <= 1:
+        times = self._times
+        if times is None or not times.last_at or output_tokens is None or not gaps and output_tokens <= 1:
             return gaps
-        wanted = max(output_tokens - len(self._last_at), 0) if self._last_at else 0
+        wanted = max(output_tokens - len(times.last_at), 0)
         excess = len(gaps) - wanted
         if excess < 0:
-            return gaps + [0] * -excess if self._last_at and -excess <= _MAX_PADDING else gaps
+            return gaps + [0] * -excess if -excess <= _MAX_PADDING else gaps
         if excess == 0:
             return gaps
         if wanted == 0:

@@ -198,7 +198,7 @@ class RequestState(Ending):
         self.finish_reason = ""  # where the gateway ended the answer, rather than the model
         self.limit = ""  # the rule that refused or clipped it
         self.reserved_tokens: int | None = None
-        self.charges: list[tuple[int, int]] = []  # nanoseconds from the start, tokens
+        self.charges: Sequence[tuple[int, int]] = ()  # nanoseconds from the start, tokens
         self.charged_pico_usd: int | None = None
         self.overdraft_tokens: int | None = None
         self.overdraft_pico_usd: int | None = None

@@ -49,6 +49,7 @@ class ReplyReader(AnswerReader):
     _status = 0
     _events: EventSplitter | None = None
     _collected = 0
+    _blocks: list[bytes] | None = None  # earlier pieces, joined
     _shape: TextShape | None = None  # the expected shape of the next chunks
     _is_guessed = False  # whether the shape was guessed from earlier streams
     _lessons = 0  # attempts to find a shape since one was last useful
@@ -68,9 +69,11 @@ class ReplyReader(AnswerReader):
         `sent_credentials` are removed from the server's error messages.
         """
         # Runs for every reply, so chats read attributes directly instead of calling properties.
-        form = GENERATED if isinstance(request, GenerationRequest) else form_for(request)
+        if isinstance(request, GenerationRequest):
+            form, self._is_streamed = GENERATED, request.stream is True
+        else:
+            form, self._is_streamed = form_for(request), False
         super().__init__(spec.id, sink, form, spec.model or request.model)
-        self._is_streamed = isinstance(request, GenerationRequest) and request.stream is True
         if self._is_streamed:
             choices = request.n if isinstance(request, ChatRequest) else request.choice_count
             if choices is not None and choices > 1:  # chunks of several choices alternate, so they have no common shape
@@ -79,7 +82,6 @@ class ReplyReader(AnswerReader):
         self._takes_whole = takes_whole
         self.sent_credentials = sent_credentials
         self._pieces: list[bytes] = []
-        self._blocks: list[bytes] = []  # earlier pieces, joined
         self._most_bytes = _MAX_GENERATED_BODY if form is GENERATED else _MAX_REPLY_BODY
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
@@ -106,6 +108,8 @@ class ReplyReader(AnswerReader):
             raise UpstreamBroken(f"target {self._target!r} sent a reply of more than {limit} bytes")
         self._pieces.append(data)
         if len(self._pieces) >= _MOST_PIECES:  # small pieces would need many times their length in memory
+            if self._blocks is None:
+                self._blocks = []
             self._blocks.append(b"".join(self._pieces))
             self._pieces.clear()
         return True

@@ -162,11 +162,12 @@ def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cos
             charged = paid[MONEY]
         life.reserved_tokens = (life.reserved_tokens or 0) + reservation.reserved(TOKENS)
         life.overdraft_tokens = (life.overdraft_tokens or 0) + reservation.overdraft[TOKENS]
-        life.charges = [
+        charges = [
             (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions
             if portion.charged_tokens
-        ] + life.charges
+        ]
+        life.charges = [*charges, *life.charges]
     known = charged is not None and life.charged_pico_usd is not None
     life.charged_pico_usd = (charged or 0) + (life.charged_pico_usd or 0) if known else None
     life.cost = _together(cost, life.cost)
