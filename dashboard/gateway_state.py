@@ -76,7 +76,7 @@ def read_gateway_state() -> GatewayState:
             )
         return _state(said)
     except (httpx.HTTPError, httpx.InvalidURL):
-        return GatewayState(problem=f"the gateway does not answer at {url}; set TOLLKEEPER_GATEWAY_URL to its address")
+        return GatewayState(problem=f"the gateway does not answer at {url}; set TOLLKEEPER_GATEWAY_URL to its URL")
     except (ValueError, LookupError, TypeError, AttributeError):
         return GatewayState(problem=f"{url} answers, but not as a gateway of this version")
 

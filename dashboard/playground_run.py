@@ -66,7 +66,7 @@ class Playground:
             return Tried(problem=f"{self._url} answers, but not as a gateway")
 
     def _away(self) -> str:
-        return f"the gateway does not answer at {self._url}; set TOLLKEEPER_GATEWAY_URL to its address"
+        return f"the gateway does not answer at {self._url}; set TOLLKEEPER_GATEWAY_URL to its URL"
 
 
 def _read(reply: httpx.Response, request_id: str, begun: float, show: Callable[[str], None]) -> Tried:

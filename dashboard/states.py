@@ -168,7 +168,7 @@ def show_signed_out() -> None:
     """Show that the session has ended, with a link to sign in and return to this page."""
     with st.container(border=True):
         st.markdown("#### You are signed out")
-        st.markdown("Your session has ended. Sign in again: the address keeps your view.")
+        st.markdown("Your session has ended. Sign in again: the link keeps your view.")
         # A plain link: only an HTTP response can set the cookie, not a page run.
         st.html(f'<a href="{SIGN_IN_PATH}" target="_self">Sign in</a>')
 

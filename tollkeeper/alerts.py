@@ -33,7 +33,9 @@ app.add_typer(silences, name="silences")
 SilenceId = Annotated[str, typer.Argument(metavar="ID", help="The silence's id, sil_...; `silences list` shows it.")]
 ChannelId = Annotated[str, typer.Argument(metavar="ID", help="The channel's id; `tollkeeper channels list` shows it.")]
 AlertId = Annotated[str, typer.Argument(metavar="ID", help="The alert's id, alt_...; `list` shows it.")]
-Tenant = Annotated[str, typer.Option(help="The tenant it belongs to (default: the platform).")]
+Tenant = Annotated[
+    str, typer.Option(help="The tenant it belongs to (default: none; it covers the whole installation).")
+]
 _CHANNELS: Final = "/v1/alert-channels"
 _SILENCES: Final = "/v1/alert-silences"
 _DELIVERIES: Final = "/v1/alert-deliveries"

@@ -77,7 +77,7 @@ def verify(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Verify every entry. Status 1 names the first entry that was changed, deleted or moved."""
+    """Verify every entry. Status 1: an entry was changed, deleted or moved; the first such entry is printed."""
     with _errors(), ExitStack() as opened:
         keys = read_public_keys(public_key) if public_key else own_keys(SecretFiles(data / "secrets"))
         database = opened.enter_context(_open_database(data)) if with_database else None

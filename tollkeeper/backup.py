@@ -64,8 +64,8 @@ def backup_command(
 ) -> None:
     """Copy the control database and the store into a directory while everything runs.
 
-    Includes the data directory's audit chains; gateways with other data directories have their own. Does not include
-    secrets: keep a copy of the data directory's `secrets`, because no key works without them.
+    Includes the audit log of this data directory. Back up gateways that use another data directory separately. Does not
+    include secrets: keep a copy of the data directory's `secrets`, because no key works without them.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         made = write_backup(opened, audit_root(data), to, said_to_people(as_json))
@@ -87,7 +87,7 @@ def restore_command(
         bool,
         typer.Option(
             "--anyway",
-            help="Restore although secrets or audit chains are missing. They are needed before the start.",
+            help="Restore although secrets or audit log files are missing. Put them back before you start anything.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -180,11 +180,13 @@ def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
     try:
         names = restore_chains(backup / _AUDIT, root, f"{datetime.now(UTC):%Y%m%dT%H%M%S}")
     except OSError as error:
-        raise ConfigurationError(f"the audit chains cannot be written to {root} ({error.strerror})") from error
+        raise ConfigurationError(f"the audit log cannot be written to {root} ({error.strerror})") from error
     for name in names:
         say(f"audit chain restored as {root / name}; new entries start another chain")
     if is_used:
-        say("existing audit chains may have entries later than the backup: `tollkeeper audit verify` reports them, and")
+        say(
+            "the existing audit log may have entries later than the backup: `tollkeeper audit verify` reports them, and"
+        )
         say("`tollkeeper audit accept-restore` records the reason")
 
 

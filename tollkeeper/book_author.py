@@ -34,8 +34,8 @@ def book_author(
         raise AuthenticationFailed(f"{TOKEN_VARIABLE} is wrong, expired or revoked", code="invalid_admin_token")
     if token.role not in _BOOKKEEPERS or token.tenant_id:
         raise PermissionDenied(
-            f"the role of {token.name!r} does not cover the books; owner, admin and finance of the installation may "
-            "change them"
+            f"the role of {token.name!r} may not change corrections, closed months or invoices; "
+            "owner, admin and finance of the whole installation may"
         )
     return Author(f"{token.name} ({token.id})", now)
 

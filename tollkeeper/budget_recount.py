@@ -38,7 +38,7 @@ def recount_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set what a budget has spent in its current period to what the stored requests cost.
+    """Recalculate a budget's spending from the stored requests of its current period.
 
     Requests that failed with an error status cost nothing. Requests from before the budget's creation count if they are
     in its period. Requests in progress, or not yet in the store, stay counted.

@@ -24,7 +24,7 @@ LAZY: Final = (
         "recount",
         "tollkeeper.budget_recount",
         "recount_command",
-        "Set what a budget has spent to what the stored requests of its period cost.",
+        "Recalculate a budget's spending from the stored requests of its period.",
     ),
 )
 add_lazily(app, LAZY)

@@ -131,7 +131,7 @@ COMMANDS: Final = (
         "plan",
         "tollkeeper.plan_command",
         "plan_command",
-        "Simulate a pool on recorded traffic: routing policy, scheduler and fitted step times.",
+        "Simulate how a pool of replicas would serve recorded traffic; engine speed is estimated from measurements.",
     ),
     LazyCommand(
         "forecast",

@@ -34,7 +34,7 @@ LAZY: Final = (
         "allocate",
         "tollkeeper.cost_allocate",
         "allocate_command",
-        "Distribute shared costs (idle GPUs, platform, unallocated, fixed, commitments) by a saved allocation.",
+        "Distribute shared costs (idle GPUs, shadow traffic, unallocated, fixed, commitments) by a saved allocation.",
     ),
     LazyCommand(
         "export",

@@ -32,7 +32,7 @@ def allocate_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Distribute shared costs (idle GPUs, platform, unallocated, fixed, commitments) by a saved allocation."""
+    """Distribute shared costs (idle GPUs, shadow traffic, unallocated, fixed, commitments) by a saved allocation."""
     now = datetime.now(UTC)
     with one_line_errors():
         rules = allocation_of(file, name)

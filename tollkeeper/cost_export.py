@@ -135,7 +135,7 @@ def invoices_command(
 ) -> None:
     """Write a draft invoice for each team (or tenant) that used anything, as HTML and PDF. `books close` issues them.
 
-    The platform pays for shadow traffic of rollouts: it is on no invoice, and is printed separately.
+    Shadow traffic of rollouts belongs to no tenant: it is on no invoice, and is printed separately.
     """
     now = datetime.now(UTC)
     with one_line_errors():
@@ -175,7 +175,7 @@ def invoices_command(
         if own_pico_usd or own_unpriced:
             also = f", and {own_unpriced} tokens without a price" if own_unpriced else ""
             typer.echo(
-                f"{usd(own_pico_usd):f} USD{also} of the platform (shadow traffic of rollouts) are on no invoice"
+                f"{usd(own_pico_usd):f} USD{also} of shadow traffic, which belongs to no tenant, are on no invoice"
             )
 
 

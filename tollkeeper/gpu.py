@@ -71,7 +71,8 @@ def cost(
     idle: Annotated[
         str,
         typer.Option(
-            help="Who pays for idle time: platform, or tenants in proportion to their use, reservation or peak."
+            help="Who pays for idle time. platform: the operator of this installation. Or split among tenants: use (by "
+            "their use), reservation (by `--reserve`), peak (by their share of the largest demand)."
         ),
     ] = "platform",
     reserve: Annotated[
@@ -100,7 +101,7 @@ def cost(
         {"tenant": one.tenant, "USD": f"{usd(one.total_pico_usd):.6f}", "of it idle": f"{usd(one.idle_pico_usd):.6f}"}
         for one in answer.tenants
     ]
-    rows.append({"tenant": "(platform)", "USD": f"{usd(answer.platform_pico_usd):.6f}", "of it idle": ""})
+    rows.append({"tenant": "(operator)", "USD": f"{usd(answer.platform_pico_usd):.6f}", "of it idle": ""})
     print_table(("tenant", "USD", "of it idle"), rows, lambda row, column: str(row[column]), "")
     if answer.unrated_ns:
         typer.echo(

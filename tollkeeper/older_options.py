@@ -12,6 +12,7 @@ OLDER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "loadtest": {"--slo-itl-ms": "--slo-inter-token-ms"},
     "plan": {"--made": "--generate", "--gap-p95-ms": "--inter-token-p95-ms"},
     "reconcile show": {"--last": "--limit"},
+    "replay": {"--books": "--check-records", "--no-books": "--no-check-records"},
     "request find": {"--last": "--hours"},
 }
 

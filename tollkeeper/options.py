@@ -99,7 +99,7 @@ GatewayUrl = Annotated[
     ),
 ]
 ModelName = Annotated[str, typer.Option("--model", help="Model to use (default: the built-in one).")]
-RunId = Annotated[str, typer.Option("--run-id", help="Run id on every record (default: generated).")]
+RunId = Annotated[str, typer.Option("--run-id", help="Id stored with every request of this run (default: generated).")]
 
 
 def default_gateway() -> str:

@@ -70,7 +70,7 @@ def plan_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a pool on recorded traffic: routing policy, scheduler and fitted step times."""
+    """Simulate how a pool of replicas would serve recorded traffic; engine speed is estimated from measurements."""
     use_compiled()
     # Imported here: compiled modules are found from now on, and numpy would slow down every other command.
     from tollkeeper.planning import Asked, answer

@@ -40,6 +40,10 @@ _STATED: Final = (
     *("stated_usd", "recorded_usd", "difference_usd"),
 )
 _MOST: Final = 50
+_CAUSES: Final = "; ".join(
+    name if name == title.lower() else f"{name} ({title[0].lower()}{title[1:]})"
+    for name, (title, _) in CAUSE_WORDS.items()
+)
 
 
 @app.command("import")
@@ -196,9 +200,7 @@ def report_command(
 def show_command(
     provider: Provider,
     month: OneMonth,
-    cause: Annotated[
-        str, typer.Option("--cause", help=f"Only this cause (default: all). One of: {', '.join(CAUSE_WORDS)}.")
-    ] = "",
+    cause: Annotated[str, typer.Option("--cause", help=f"Only this cause (default: all). One of: {_CAUSES}.")] = "",
     day: Annotated[str, typer.Option("--day", help="Only this day (UTC), such as 2026-11-03 (default: all).")] = "",
     model: Annotated[str, typer.Option("--model", help="Only this model, as the report names it (default: all).")] = "",
     most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number, largest first.")] = _MOST,

@@ -84,7 +84,7 @@ def report(
     name: Name,
     hours: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 24,
     tenant: Annotated[
-        str, typer.Option(help="Only this tenant's requests (default: all); shadows belong to the platform.")
+        str, typer.Option(help="Only this tenant's requests (default: all). Shadow copies belong to no tenant.")
     ] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",

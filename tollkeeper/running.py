@@ -99,7 +99,11 @@ def doctor_command(
     data: Data = DEFAULT_DATA,
     port_base: PortBase = None,
     forget_losses: Annotated[
-        bool, typer.Option("--forget-losses", help="Stop reporting data that was missing at earlier starts.")
+        bool,
+        typer.Option(
+            "--forget-losses",
+            help="Mark reported losses of files in the data directory as settled: do not report them again.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -102,7 +102,13 @@ def rotate(
 
 @app.command("accept")
 def accept(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Lost secrets: {', '.join(DEPENDS)}.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help=f"Name of a lost secret, one of: {', '.join(DEPENDS)}. docs/secrets.md says what each protects.",
+        ),
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why the secret was lost; stays in the audit log.")],
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,

@@ -30,7 +30,7 @@ def check(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check the store: damage, missing records, wrong rollups, unaccounted tokens; also journals and spools.
+    """Check the store: damage, missing records, wrong rollups, engine tokens in no record; also journals and spools.
 
     Prints one line for each finding. Status 1 if there is any.
     """

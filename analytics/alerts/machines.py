@@ -1,4 +1,4 @@
-"""Findings about engines, GPUs, telemetry and the token ledger. They concern the platform, not single tenants."""
+"""Findings about engines, GPUs, telemetry and the token ledger. They concern the installation, not single tenants."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

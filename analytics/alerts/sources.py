@@ -126,11 +126,11 @@ class ByTenant(Generic[ItemT]):
             self._of_tenant[tenant].append(item)
 
     def of(self, rule: Rule) -> Sequence[ItemT]:
-        """Return the items of a rule's tenant; all items for a rule of the platform."""
+        """Return the items of a rule's tenant; all items for a rule of the installation."""
         return self._of_tenant.get(rule.tenant, ()) if rule.tenant else self._all
 
 
 def by_rule(rules: Iterable[Rule], findings: Iterable[Finding]) -> dict[str, Sequence[Finding]]:
-    """Return, by rule id, the findings about the rule's tenant; all findings for rules of the platform."""
+    """Return, by rule id, the findings about the rule's tenant; all findings for rules of the installation."""
     sorted_out = ByTenant((finding.tenant, finding) for finding in findings)
     return {rule.id: sorted_out.of(rule) for rule in rules}

@@ -112,7 +112,8 @@ def bookkeeper(request: Request, asker: Annotated[Asker, Depends(anybody)]) -> A
     of the whole installation."""
     if asker.role not in _BOOKKEEPERS or asker.tenant is not None:
         raise PermissionDenied(
-            "your role does not cover the books; owner, admin and finance of the installation may change them"
+            "your role may not change corrections, closed months or invoices; owner, admin and finance of the whole "
+            "installation may"
         )
     return Author(asker.name, utc_now(), request.client.host if request.client else "")
 

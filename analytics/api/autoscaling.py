@@ -1,4 +1,4 @@
-"""The metrics page with autoscaling signals by model, for Prometheus. Only for viewers of the whole platform."""
+"""The metrics page with autoscaling signals by model, for Prometheus. Only for viewers of the whole installation."""
 
 from typing import Annotated
 

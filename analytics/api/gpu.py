@@ -1,4 +1,4 @@
-"""The GPU ledger over HTTP, as `tollkeeper gpu ledger --json`. For viewers of the whole platform."""
+"""The GPU ledger over HTTP, as `tollkeeper gpu ledger --json`. For viewers of the whole installation."""
 
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ def ledger(
 ) -> dict[str, Any]:
     """Return GPU time by ledger line. Status 403 for callers of one tenant, as engines serve all tenants."""
     if reader.tenant is not None:
-        raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
+        raise PermissionDenied("GPUs are shared by all tenants; use an admin token without a tenant")
     if end <= start:
         raise InvalidRequest("the range ends before it starts; choose a later `to`", param="to")
     period = Period(start, end)

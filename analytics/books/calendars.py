@@ -18,7 +18,7 @@ _UTC: Final = ZoneInfo("UTC")
 
 
 class Calendars:
-    """The time zones of tenants. Names that are not tenants, such as the platform's, have UTC."""
+    """The time zones of tenants. Names that are not tenants, such as `_platform`, have UTC."""
 
     def __init__(self, zones: Mapping[str, ZoneInfo]) -> None:
         self._zones = dict(zones)

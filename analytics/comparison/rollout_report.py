@@ -34,7 +34,7 @@ def rollout_report(
 ) -> RolloutReport:
     """Compare the arms of a rollout over a period. Raises StoreUnavailable.
 
-    `tenant`: only this tenant's requests, without shadow copies, which belong to the platform.
+    `tenant`: only this tenant's requests, without shadow copies, which belong to the installation.
     """
     return compare_arms(read_arms(store, rollout, start, end, tenant))
 

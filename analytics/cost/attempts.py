@@ -1,4 +1,4 @@
-"""Cost of additional attempts (retries, hedges, answers that a cascade discarded). The platform pays it, not tenants.
+"""Cost of additional attempts (retries, hedges, answers that a cascade discarded). No tenant is charged for it.
 
 A request is charged for the answer it got. This is the cost of all its attempts minus that.
 """

@@ -155,11 +155,11 @@ def _draft(month: str, account: Value) -> str:
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
-    """Return one GPU's cost as one row per tenant and one for the platform; they sum to the GPU's cost.
+    """Return one GPU's cost as one row per tenant and one for the operator (`platform`); they sum to the GPU's cost.
 
     The rows of one GPU differ only in the allocated tenant, amount and ratio.
     """
-    # Not by name: a tenant may have the platform's name.
+    # Not by name: a tenant may be named `platform`.
     owed = [(one.tenant, one.tenant, one.total_pico_usd, one.used_ns) for one in cost.tenants]
     parts = [*owed, (None, PLATFORM, cost.platform_pico_usd, 0)]
     sku = f"gpu/{device_model or device}"
@@ -306,7 +306,7 @@ def _description(charge: Charge, what: str) -> str:
 
 
 def _account(tenant: str) -> Row:
-    """Return the billing account columns: the tenant, or the installation's own account for the platform's requests."""
+    """Return the billing account columns: the tenant, or the installation's own account for requests of no tenant."""
     if not tenant or tenant == PLATFORM_TENANT:
         return {}
     return {"BillingAccountId": tenant, "BillingAccountName": tenant, "BillingAccountType": "Tenant"}

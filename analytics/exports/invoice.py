@@ -139,7 +139,7 @@ def invoices(
     as_of: datetime | None = None,
     late: Sequence[tuple[str, int]] = (),
 ) -> list[Invoice]:
-    """Return one invoice for each team (or tenant) with charges, in order; the platform's own usage has none.
+    """Return one invoice for each team (or tenant) with charges, in order; the installation's own usage has none.
 
     Free amounts and commitments are on tenants' invoices only, and only if the range is a whole month of `zone`;
     percentages are on teams' invoices too. A tenant with a commitment and no usage gets an invoice of the commitment
@@ -212,7 +212,7 @@ def rate_at_end(rates: RateBook, period: Period, currency: str) -> CurrencyRate:
 
 
 def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
-    """Return the usage that is on no invoice (the platform's own requests, copies to a rollout's candidate).
+    """Return the usage that is on no invoice (the installation's own requests, copies to a rollout's candidate).
 
     First its cost in pico-USD, which with the invoices' usage sums to all spending; then its number of unpriced tokens.
     """

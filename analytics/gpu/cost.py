@@ -51,7 +51,7 @@ class GpuCost:
     that of engines without a GPU; `unknown_hours` were never finished, and are not in the cost.
 
     `platform_pico_usd` is what no tenant pays: recomputation after preemptions, steps without a charged tenant, and
-    idle time that the policy leaves to the platform. Tenants and platform sum to the total, and so do the lines.
+    idle time that the policy leaves to the operator. Tenants and operator sum to the total, and so do the lines.
     """
 
     period: Period

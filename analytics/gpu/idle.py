@@ -25,11 +25,11 @@ def split_idle(
     use_ns: Mapping[str, Sequence[int]],
     reserved: Mapping[str, float],
 ) -> dict[str, int]:
-    """Split an amount over tenants and the platform; the parts sum to it exactly.
+    """Split an amount over tenants and the operator (key `platform`); the parts sum to it exactly.
 
     `use_ns`: each tenant's GPU time by interval of equal length; `reserved`: its share of the GPUs, in any unit.
     Policy "platform" charges no tenant, "use" charges in proportion to total use, "reservation" to reserved shares (the
-    unreserved rest up to 1 is the platform's), "peak" to the tenant's contribution to the peak: the Shapley value of
+    unreserved rest up to 1 is the operator's), "peak" to the tenant's contribution to the peak: the Shapley value of
     the game in which a set of intervals costs its largest demand (Fair-CO2, ISCA 2025), split within an interval by
     use.
     """

@@ -109,7 +109,7 @@ class _Engine:
 
 
 def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None, engine: str = "") -> GpuLedger:
-    """Read a range's steps and compute its ledger by GPU and minute. For callers who may see the whole platform.
+    """Read a range's steps and compute its ledger by GPU and minute. For callers who may see the whole installation.
 
     `engine` restricts it to one engine. Raises InvalidRequest if the steps are no longer stored or too many to read at
     once, StoreUnavailable.

@@ -80,7 +80,7 @@ class LedgerSeries:
 
 
 def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
-    """Return the ledger over a scope's range, of all tenants: for callers who may see the whole platform.
+    """Return the ledger over a scope's range, of all tenants: for callers who may see the whole installation.
 
     Raises InvalidRequest if a range that begins more than 72 hours ago has no finished hour; StoreUnavailable.
     """

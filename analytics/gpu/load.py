@@ -93,7 +93,7 @@ class _Sums:
 
 
 def engine_load(store: StoreClient, scope: Scope) -> Load:
-    """Return the engines' load in a scope's range, of all tenants: for callers who may see the whole platform.
+    """Return the engines' load in a scope's range, of all tenants: for callers who may see the whole installation.
 
     Reads the sums per minute, which are stored permanently. Raises StoreUnavailable.
     """

@@ -65,7 +65,7 @@ class SensorSeries:
 
 
 def gpu_sensors(store: StoreClient, scope: Scope) -> SensorSeries:
-    """Return the GPUs' sensors in a scope's range, of all tenants: for callers who may see the whole platform.
+    """Return the GPUs' sensors in a scope's range, of all tenants: for callers who may see the whole installation.
 
     Raises InvalidRequest if samples are no longer stored (14 days), StoreUnavailable.
     """

@@ -38,7 +38,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class CostVariance:
-    """Actual minus standard cost in pico-USD; positive if the platform paid more than it charged.
+    """Actual minus standard cost in pico-USD; positive if the GPUs cost more than was charged.
 
     `co_tenancy`: requests took more (or less) GPU time than by the card's rates, because they shared batches less (or
     more) than when it was fitted. `idle`: idle and wasted time cost more than planned. `volume`: the planned idle time

@@ -117,7 +117,7 @@ def read_evidence(
     turn = {"turn": int(began.timestamp()), "row_limit": _MOST_TARGETS}
     times = tuple(_times(row) for row in store.query(query("incident_times"), {**bounds, **about, **turn}))
     engines: tuple[Engine, ...] = ()
-    if tenant is None and team is None:  # engines belong to the platform
+    if tenant is None and team is None:  # engines belong to the installation
         rows = store.query(query("incident_engines"), {**bounds, "row_limit": _MOST_TARGETS})
         engines = tuple(map(_engine, rows))
     return Evidence(period, began, groups, times, engines)

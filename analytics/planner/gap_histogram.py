@@ -22,7 +22,7 @@ class GapHistogram:
         self.count += count
 
     def quantile_ns(self, share: float) -> float | None:
-        """Return the nearest-rank quantile in ns, within 1 %; `None` if empty."""
+        """Return the nearest-rank quantile in ns, accurate to 1 %; `None` if empty."""
         if not self.count:
             return None
         rank, seen = max(math.ceil(share * self.count), 1), 0

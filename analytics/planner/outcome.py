@@ -14,7 +14,7 @@ _PICO = Decimal("0.000000000001")
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Percentiles in milliseconds: exact for time to first token (nearest rank), within 1 % for inter-token latency."""
+    """Percentiles in milliseconds: time to first token exact (nearest rank), inter-token latency accurate to 1 %."""
 
     p50: float
     p90: float

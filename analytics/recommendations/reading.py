@@ -25,7 +25,7 @@ def recommendations(
 ) -> tuple[Recommendation, ...]:
     """Return possible savings of the time up to `now`, of one tenant or all, largest first.
 
-    Replicas belong to the platform: they are included only for all tenants. Raises StoreUnavailable.
+    Replicas belong to the installation: they are included only for all tenants. Raises StoreUnavailable.
     """
     period = Period(now - length, now)
     hours = read_replica_hours(store, period) if tenant is None else []

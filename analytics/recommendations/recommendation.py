@@ -14,7 +14,7 @@ Kind = Literal["right_size", "cacheable_prefix", "batch", "idle_replicas", "chea
 class Recommendation:
     """A recommendation. `saving_pico_usd` is for the examined time; `None`: unknown, as a price is missing.
 
-    `tenant` is empty for the platform. `caution` is what to check first.
+    `tenant` is empty if it concerns replicas, which serve all tenants. `caution` is what to check first.
     """
 
     kind: Kind

@@ -394,7 +394,7 @@ def _by_key(session: Session, keys: Sequence[str]) -> dict[str, Alert]:
 
 
 def _is_silenced(alert: AnyAlert, rule: Rule, silences: Sequence[AlertSilence]) -> bool:
-    # A tenant's silence applies to its own rules: it must not silence the platform's alerts about the tenant.
+    # A tenant's silence applies to its own rules: it must not silence the installation's alerts about the tenant.
     return any(
         silence.tenant_id in ("", rule.tenant)
         and silence.rule_id in ("", alert.rule_id)

@@ -287,7 +287,7 @@ def _subject(tenant: str, row_id: str) -> str:
 
 
 def _whose(tenant: str) -> str:
-    return f"tenant {tenant!r}" if tenant else "the platform"
+    return f"tenant {tenant!r}" if tenant else "the whole installation"
 
 
 def _rule_values(row: AlertRule) -> dict[str, object]:
@@ -298,7 +298,7 @@ def check_channels(session: Session, author: Author, tenant: str, channels: Sequ
     """Raise NotFound if a channel does not exist, or may not be notified by the tenant's rule or budget."""
     for channel in channels:
         found = session.get(AlertChannel, channel)
-        # A tenant's alerts go only to its own channels: other people may read the platform's.
+        # A tenant's alerts go only to its own channels: other people may read the installation's.
         if found is None or found.tenant_id not in ("", tenant) or (found.tenant_id == "" and author.tenant_id):
             raise NotFound(
                 f"channel {channel!r} does not exist for {_whose(tenant)}; `tollkeeper channels list` shows all",

@@ -1,7 +1,7 @@
 """Limits and budgets that an author restricted to a tenant or team may see and change.
 
-Authors may not change rules for the whole of their own scope: a tenant's administrator not those of level tenant, and a
-team lead not those of the team.
+Authors may not change rules for the whole of their own scope: a tenant's administrator not those with level tenant,
+and a team lead not those of the team.
 """
 
 from sqlalchemy import ColumnElement, and_, or_, select
@@ -32,11 +32,12 @@ def refuse_beyond_bounds(session: Session, author: Author, level: str, subject: 
         if not _is_within_team(session, author, level, subject):
             raise PermissionDenied(
                 f"a lead of team {author.team_id!r} sets limits and budgets of the team's projects and keys, "
-                f"not of level {level!r}{f' for {subject!r}' if subject else ''}; ask an administrator of the tenant"
+                f"not with level {level!r}{f' for {subject!r}' if subject else ''}; ask an administrator of the tenant"
             )
     elif author.tenant_id and level == "tenant":
         raise PermissionDenied(
-            f"what holds tenant {author.tenant_id!r} as a whole is not set from within it; ask the platform's owner"
+            f"limits and budgets of the whole tenant {author.tenant_id!r} cannot be changed by its own administrators; "
+            "ask an owner of the installation"
         )
 
 

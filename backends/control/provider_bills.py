@@ -174,8 +174,8 @@ def set_bill_names(session: Session, author: Author, provider: str, kind: str, n
             raise InvalidRequest(f"a name in a bill has 1 to 300 characters, not {len(name)}", param="name")
         if kind == "key" and meaning and meaning not in targets:
             raise InvalidRequest(
-                f"there is no target {meaning[:63]!r}; `tollkeeper models list` shows them. An empty target stands for "
-                "any of the provider's",
+                f"there is no target {meaning[:63]!r}; `tollkeeper models list` shows them. An empty target means "
+                "any target of the provider",
                 param="target",
             )
         row = session.get(ProviderBillName, (provider, kind, name))

@@ -107,7 +107,7 @@ def forget_observations(session: Session, before: datetime) -> None:
 
 
 def raise_rollback_alert(session: Session, rollout: Rollout, reason: str, at: datetime) -> None:
-    """Write a rollback into the alert log, with a notification to each of the platform's channels.
+    """Write a rollback into the alert log, with a notification to each of the installation's channels.
 
     The alert is resolved at once, because it describes an event. It needs no rule.
     """

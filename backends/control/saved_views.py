@@ -155,7 +155,7 @@ def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
 def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
     """Return the ids of views that filter by a tenant or, if `user` is not empty, that search for that end user of it.
 
-    A view of the platform that searches for the user without naming a tenant is included.
+    A view without a tenant that searches for the user without naming a tenant is included.
     """
     found = []
     for view in session.scalars(select(SavedView).order_by(SavedView.id)):

@@ -178,7 +178,7 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
             client.command(f"TRUNCATE TABLE {target.changed}")
             attach(client, target, beside)
             drop_copy(client, target, beside)
-        say(f"{target.name}: summed up anew")
+        say(f"{target.name}: sums recalculated")
 
 
 def _forget_in_ledger(

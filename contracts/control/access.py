@@ -139,7 +139,7 @@ class DirectoryEntry(Base):
 
 
 class RoleGrant(Base):
-    """A user's role: on the whole platform if `tenant_id` is empty, else in a tenant, or in one of its teams."""
+    """A user's role: on the whole installation if `tenant_id` is empty, else in a tenant, or in one of its teams."""
 
     __tablename__ = "role_grants"
 

@@ -9,8 +9,8 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class AlertRule(Base):
-    """A condition and the channels to notify. An empty `tenant_id` means the platform: it covers all tenants, each
-    evaluated separately.
+    """A condition and the channels to notify. An empty `tenant_id` means the whole installation: it covers all tenants,
+    each evaluated separately.
     """
 
     __tablename__ = "alert_rules"
@@ -82,7 +82,7 @@ class Alert(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     rule_id: Mapped[str] = mapped_column(String(63))
     kind: Mapped[str] = mapped_column(String(30))
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the tenant concerned; empty: the platform
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the tenant concerned; empty: the installation
     team_id: Mapped[str] = mapped_column(String(63), default="")
     fingerprint: Mapped[str] = mapped_column(String(400))
     open_key: Mapped[str] = mapped_column(String(500), unique=True)
@@ -111,7 +111,7 @@ class AlertDelivery(Base):
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     channel_id: Mapped[str] = mapped_column(String(63))
-    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the rule owner's; empty: the platform
+    tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the rule owner's; empty: the whole installation
     event: Mapped[str] = mapped_column(String(10))  # firing | resolved | test | report
     body: Mapped[dict[str, object]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -25,7 +25,7 @@ RuleKind = Literal[
 Event = Literal["firing", "resolved", "test", "report"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
-# Engines, GPUs and the collector belong to the platform only.
+# Engines, GPUs and the collector belong to the installation only.
 PLATFORM_KINDS: Final = frozenset(
     {"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch", "price_change"}
 )

@@ -170,7 +170,9 @@ class BudgetSpec:
                 f"a budget is in money or GPU time, not {self.metric}", about=about, param="metric"
             )
         if self.scope.level == "conversation":
-            raise ConfigurationError("for conversations set a limit of level conversation", about=about, param="level")
+            raise ConfigurationError(
+                "for conversations set a limit with level `conversation`", about=about, param="level"
+            )
         for threshold in self.thresholds:
             if not 1 <= threshold <= 1000:
                 raise ConfigurationError(

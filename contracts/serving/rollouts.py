@@ -90,7 +90,7 @@ class RolloutGuards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Copies of this percentage of the incumbent's requests go to the candidate as well; their answers are discarded.
 
-    At most `max_concurrent` at a gateway and `max_usd_per_day` (UTC) in all, which the platform pays. A request without
+    At most `max_concurrent` at a gateway and `max_usd_per_day` (UTC) in all, charged to no tenant. A request without
     a price cannot be limited by money and is not copied. `by_meaning` compares answers with the embedder, else by
     words.
     """

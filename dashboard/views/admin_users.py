@@ -30,7 +30,7 @@ _USERS: Final[dict[str, Any]] = {
     "E-mail": _text(help="E-mail address that the user signs in with"),
     "Name": _text(),
     "Role": _text(width="small", help="What the user may see and change (docs/dashboard.md)"),
-    "Access": _text(width="small", help="Tenant or team that the user sees; all: the whole platform"),
+    "Access": _text(width="small", help="Tenant or team that the user sees; all: the whole installation"),
     "Signs in by": _text(width="small", help="A password of this installation, or only the identity provider"),
     "Enabled": st.column_config.CheckboxColumn(help="A disabled account cannot sign in"),
     "Created": when_column(),

@@ -181,8 +181,8 @@ def _loops(visit: Visit, sessions: Sequence[Session]) -> None:
         key="agents_loops",
         columns={"Tool calls": _tool_calls(), "Cost": Money(4)},
         formats=visit.formats,
-        help="The same tool with the same arguments, three times in a row or more. A limit of level conversation stops "
-        "a session at an amount (docs/agents.md).",
+        help="The same tool with the same arguments, three times in a row or more. To stop such "
+        "sessions, create a limit with level `conversation` (docs/agents.md).",
         on_select=partial(_choose, "agents_loops", found),
     )
 

@@ -35,7 +35,7 @@ def draw_channels(visit: Visit) -> None:
                 {
                     "Channel": row["id"],
                     "Kind": traits_of(row["kind"]).label,
-                    "Owner": row["tenant_id"] or "the platform",
+                    "Owner": row["tenant_id"] or "the installation",
                     "Address": row["address"],
                     "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
                     "Last delivery": latest.get(str(row["id"]), "none yet"),
@@ -122,7 +122,7 @@ def _create(visit: Visit) -> None:
             "Kind", CHANNEL_KINDS, key="new_channel_kind", format_func=lambda kind: traits_of(kind).label
         )
         with third:
-            tenant = tenant_choice(visit, "new_channel_tenant", platform="the platform")
+            tenant = tenant_choice(visit, "new_channel_tenant", without="the installation")
         where = st.text_input(
             "Address",
             key="new_channel_address",

@@ -29,7 +29,7 @@ def draw_rules(visit: Visit) -> None:
         Table([_row(rule) for rule in rules]),
         key=_TABLE,
         columns={"Rule": st.column_config.TextColumn(help="Its id"), "Settings": st.column_config.TextColumn()},
-        help="Evaluated every 15 seconds. The platform's rules cover all tenants, each evaluated separately.",
+        help="Evaluated every 15 seconds. Rules without a tenant cover all tenants, each evaluated separately.",
         on_select=partial(_open_row, [str(rule["id"]) for rule in rules]),
         empty="No rules: no alerts are raised.",
     )
@@ -45,7 +45,7 @@ def _row(rule: Mapping[str, Any]) -> dict[str, object]:
     return {
         "Rule": rule["id"],
         "Kind": KIND_WORDS.get(rule["kind"], rule["kind"]),
-        "Owner": rule["tenant_id"] or "the platform",
+        "Owner": rule["tenant_id"] or "the installation",
         "Notifies": ", ".join(rule["channels"]) or "nobody",
         "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "defaults",
         "Active": rule["is_active"],
@@ -71,7 +71,7 @@ def _create(visit: Visit, channels: Sequence[str]) -> None:
             name = first.text_input("Id", key="new_rule_id", help="1 to 63 of a-z, 0-9 and -; it never changes")
             with second:
                 tenant = (
-                    "" if kind in PLATFORM_KINDS else tenant_choice(visit, "new_rule_tenant", platform="all tenants")
+                    "" if kind in PLATFORM_KINDS else tenant_choice(visit, "new_rule_tenant", without="all tenants")
                 )
             told = third.multiselect(
                 "Notifies",

@@ -28,7 +28,7 @@ def draw_silences(visit: Visit) -> None:
             [
                 {
                     "State": _state(row["starts_at"], row["ends_at"], visit.now),
-                    "Owner": row["tenant_id"] or "the platform",
+                    "Owner": row["tenant_id"] or "the installation",
                     "Rule": row["rule_id"] or "all rules",
                     "Subject": row["subject"] or "everything",
                     "From": formats.moment(datetime.fromisoformat(row["starts_at"])),
@@ -64,7 +64,7 @@ def _create(visit: Visit) -> None:
     ):
         first, second, third = st.columns(3)
         with first:
-            tenant = tenant_choice(visit, "new_silence_tenant", platform="all tenants")
+            tenant = tenant_choice(visit, "new_silence_tenant", without="all tenants")
         rule = second.text_input("Rule", key="new_silence_rule", help="Its id; empty: all rules")
         hours = third.number_input("Hours", min_value=0.1, value=8.0, key="new_silence_hours", format="%g")
         first, second = st.columns(2)

@@ -48,7 +48,7 @@ def draw_alerts(visit: Visit) -> None:
         with contained():
             _detail(visit, alert)
     elif chosen is not None:
-        note("The alert in the address is not in this list: it may be resolved (see With past alerts).")
+        note("The alert in this link is not listed; it may be resolved. Turn on *With past alerts*.")
 
 
 def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
@@ -61,7 +61,7 @@ def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
                 "Severity": alert["severity"],
                 "What": alert["summary"],
                 "Kind": KIND_WORDS.get(alert["kind"], alert["kind"]),
-                "Tenant": alert["tenant"] or "the platform",
+                "Tenant": alert["tenant"] or "the installation",
                 "Team": alert["team"],
                 "Since": formats.moment(datetime.fromisoformat(alert["opened_at"])),
                 "For": since_words(alert["opened_at"], alert["resolved_at"], visit.now),
@@ -83,7 +83,7 @@ def _state(alert: AlertFacts) -> str:
 
 def _detail(visit: Visit, alert: AlertFacts) -> None:
     formats = visit.formats
-    whose = alert["tenant"] or "the platform"
+    whose = alert["tenant"] or "the installation"
     with panel(str(alert["summary"]), unit=f"{alert['severity']}, {whose}, rule {alert['rule']}"):
         told = "not notified: silenced, or its rule has no channel" if alert["is_silenced"] else "notified"
         lines = [
@@ -118,7 +118,7 @@ def _silence(visit: Visit, alert: AlertFacts) -> None:
         comment = st.text_input("Why", key="silence_why", help="Reason, shown to others", max_chars=200)
         if st.form_submit_button("Silence this alert", type="primary"):
             with outcome("Silenced"):
-                # The silence gets the rule's owner: a tenant's silence does not apply to the platform's rules.
+                # The silence gets the rule's owner: a tenant's silence does not apply to the installation's rules.
                 rule = visit.control.get(f"/v1/alert-rules/{path_segment(str(alert['rule']))}")
                 ends_at = datetime.now(UTC) + timedelta(hours=int(hours))
                 visit.control.post(

@@ -19,11 +19,14 @@ _SUBJECT_HELP: Final = (
 _USD, _GPU = "USD", "GPU milliseconds"
 
 
-def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
-    """Draw a choice of the tenants that the viewer may see, and return it; `platform` is the first option if set."""
+def tenant_choice(visit: Visit, key: str, *, without: str = "") -> str:
+    """Draw a choice of the tenants that the viewer may see, and return it, empty for none.
+
+    `without`: label of the option for no tenant, which is first; empty: there is no such option.
+    """
     own = visit.viewer.tenant
     ids = [own] if own is not None else [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
-    options = [*([""] if platform and own is None else []), *ids]
+    options = [*([""] if without and own is None else []), *ids]
     chosen = visit.scope.tenant
     return str(
         st.selectbox(
@@ -31,7 +34,7 @@ def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
             options,
             index=options.index(chosen) if chosen in options else 0,
             key=key,
-            format_func=lambda name: name or platform,
+            format_func=lambda name: name or without,
         )
     )
 

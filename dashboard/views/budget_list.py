@@ -229,7 +229,7 @@ def _columns() -> dict[str, Any]:
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),
         "Reserved": st.column_config.TextColumn(help="Reserved by requests in progress, in addition to what is spent"),
         "Forecast": st.column_config.TextColumn(
-            help="Forecast for the period at the mean rate since its start; a dash before a tenth of it"
+            help="Forecast for the period at the mean rate since its start; shown after a tenth of the period"
         ),
         "Until": st.column_config.TextColumn(help="End of the period"),
         "Kind": st.column_config.TextColumn(help="Hard: never overspent. Soft: only notifies"),

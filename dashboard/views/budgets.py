@@ -22,7 +22,7 @@ _TABS: Final = {
     "silences": ("Silences", draw_silences),
     "notices": ("Notifications", draw_notices),
 }
-_FOR_LEADS: Final = ("budgets", "alerts")  # rules and channels belong to a tenant or to the platform
+_FOR_LEADS: Final = ("budgets", "alerts")  # rules and channels belong to a tenant or to the whole installation
 
 
 def draw(visit: Visit) -> None:

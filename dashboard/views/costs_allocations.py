@@ -48,7 +48,11 @@ def draw_allocations(visit: Visit, within: CostRange) -> None:
         f"By {answer.rules.by.removeprefix('tag:')}",
         allocation_table(answer),
         key=f"allocation_{name}",
-        columns={"Own": Money(4, "Requests that name the payer"), **columns, "Total": Money(4, "Own and shared")},
+        columns={
+            "Direct": Money(4, "Cost of requests that belong to the payer"),
+            **columns,
+            "Total": Money(4, "Direct and shared costs"),
+        },
         formats=visit.formats,
         help="Most expensive first. The rows sum to the total. Informational only: invoices use "
         "recorded usage, not these allocations.",
@@ -63,12 +67,19 @@ def _source(source: str, by: object) -> str:
 
 def _figures(visit: Visit, answer: Allocation) -> None:
     money = visit.formats.money
-    figures = [Figure("Own", money(usd(answer.direct_pico_usd)), "of payers", "What requests with a payer cost.")]
+    figures = [
+        Figure(
+            "Direct cost",
+            money(usd(answer.direct_pico_usd)),
+            "before shared costs",
+            "Cost of requests that belong to a payer.",
+        )
+    ]
     for rule, amount, left in zip(answer.rules.shared, answer.shared_pico_usd, answer.left_pico_usd, strict=True):
         below = f"{money(usd(left))} unallocated" if left else "all divided"
         figures.append(Figure(rule.name, money(usd(amount)), below, _source(rule.source, rule.by)))
     total = money(usd(answer.total_pico_usd))
-    show_figures([*figures, Figure("Total", total, "own and shared", "The rows of the table sum to it.")])
+    show_figures([*figures, Figure("Total", total, "direct and shared costs", "The sum of the table's rows.")])
 
 
 def allocation_table(answer: Allocation) -> Table:
@@ -86,7 +97,7 @@ def allocation_table(answer: Allocation) -> Table:
 
 def _row(name: str, rules: list[str], label: str, own: int, shares: tuple[int, ...]) -> dict[str, Any]:
     parts = {rule: float(usd(share)) for rule, share in zip(rules, shares, strict=True)}
-    return {name: label, "Own": float(usd(own)), **parts, "Total": float(usd(own + sum(shares)))}
+    return {name: label, "Direct": float(usd(own)), **parts, "Total": float(usd(own + sum(shares)))}
 
 
 def allocation_export(answer: Allocation) -> Table:

@@ -118,7 +118,7 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
         {
             "Saving": None if one.saving_usd is None else float(one.saving_usd),
             "What": _KINDS.get(one.kind, one.kind),
-            "Tenant": one.tenant or "the platform",
+            "Tenant": one.tenant or "all tenants",
             "Model": one.model,
             "Recommendation": one.action,
             "Caveat": one.caution,

@@ -166,7 +166,7 @@ def _variance_columns() -> dict[str, Any]:
     return {
         "Standard": Money(4, "By the fitted card"),
         "Actual": Money(4, "Cost of the GPUs, idle time included"),
-        "Actual minus standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
+        "Actual minus standard": Money(4, "Above 0: the GPUs cost more than was charged", is_signed=True),
         "Co-tenancy": Money(4, "Requests took more or less GPU time than the card's rates imply", is_signed=True),
         "Idle": Money(4, "Idle and wasted time cost more than planned, or less", is_signed=True),
         "Volume": Money(4, "Planned idle time was spread over fewer tokens than planned, or over more", is_signed=True),

@@ -27,13 +27,13 @@ _MONTH_SECONDS: Final = 60
 
 
 def draw(visit: Visit) -> None:
-    """Draw GPU time for all viewers; ledger and devices only for viewers of the whole platform."""
+    """Draw GPU time for all viewers; ledger and devices only for viewers of the whole installation."""
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, one point per {_step(visit)}")
     use = _use(visit)
     if visit.viewer.reach.is_bound:
         _draw_use(visit, use)
-        note("GPU ledger, engines and devices serve all tenants. Only viewers of the whole platform can see them.")
+        note("GPU ledger, engines and devices serve all tenants. Only viewers of the whole installation can see them.")
         return
     load = visit.read(engine_load, visit.scope)
     _draw_ledger(visit, load, use)

@@ -23,14 +23,13 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("dead_ns", "Engine down", "#c0689a", "from crash to restart"),
     ("sleep_ns", "Asleep", "#a8764a", "asleep"),
     ("idle_ns", "Idle", "#8a94a6", "no requests"),
-    ("unexplained_ns", "Unexplained", "#b0559f", "wall-clock time minus all other lines"),
+    ("unexplained_ns", "Unexplained", "#b0559f", "wall-clock time minus all other categories"),
 )
 _UNEXPLAINED_GOAL: Final = 0.005  # share of wall-clock time: the ledger's bound for unexplained time
 LEDGER_HELP: Final = (
     "All of an engine's time is in exactly one category; the shares add up to 100 %. Idle time and "
-    "host gaps come from the engine's queue, not from subtraction; unexplained time is a category of its own. Shares "
-    "of the "
-    "wall clock of all devices that an engine runs on. Same figures as `tollkeeper gpu ledger`."
+    "host gaps come from the engine's queue, not from subtraction; unexplained time is a category of its own. "
+    "Shares of the wall-clock time of all devices that an engine runs on. Same figures as `tollkeeper gpu ledger`."
 )
 
 
@@ -68,8 +67,8 @@ def ledger_figures(visit: Visit, ledger: LedgerSeries) -> list[Figure]:
         Figure(
             "Unexplained",
             of_wall(total.unexplained_ns) if total.unexplained_ns >= 0 else f"−{of_wall(-total.unexplained_ns)}",
-            "within 0.5 %" if unexplained <= _UNEXPLAINED_GOAL else "above 0.5 %",
-            "Wall-clock time minus all other lines; below zero if time was counted twice. The bound is 0.5 %.",
+            "at most 0.5 %" if unexplained <= _UNEXPLAINED_GOAL else "above 0.5 %",
+            "Wall-clock time minus all other categories; below zero if time was counted twice. The bound is 0.5 %.",
             "good" if unexplained <= _UNEXPLAINED_GOAL else "bad",
         ),
     ]
@@ -97,14 +96,14 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
         unit="% of wall clock",
         help=LEDGER_HELP,
         data=lambda: line_frame(ledger.steps, drawn),
-        alt="Share of the wall clock of all devices by line of the ledger, over time",
+        alt="How all devices spent their wall-clock time: the share of each category, over time",
     )
     frame = ledger_frame(ledger)
     show_table(
         "Ledger by device",
         frame,
         key="gpu_devices",
-        help="Hours of wall clock, and the share of each line in it, over the whole range.",
+        help="Hours of wall-clock time, and the share of each category in it, over the whole range.",
         columns=_columns(frame),
     )
     if ledger.until < visit.scope.end:

@@ -92,8 +92,8 @@ def load_figures(visit: Visit, load: Load) -> list[Figure]:
         Figure(
             "Batch size",
             "—" if batch is None else f"{batch:.3g}",
-            f"KV at most {visit.formats.percent(most)}",
-            "Requests in an engine step, on average over all steps; and the fullest any engine's KV cache was.",
+            f"KV cache at most {visit.formats.percent(most)} full",
+            "Mean number of requests in an engine step. Below: the highest use of any engine's KV cache.",
         ),
     ]
 

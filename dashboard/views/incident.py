@@ -148,7 +148,7 @@ def _restarts(evidence: Evidence) -> list[Change]:
 
 
 def _circuits(visit: Visit, scope: Scope) -> list[Change]:
-    """Return the opening and closing of circuits since the gateway's start; [] unless the viewer sees the platform."""
+    """Return the opening and closing of circuits since the gateway's start; [] if the viewer is of one tenant."""
     if visit.viewer.tenant is not None:
         return []
     return [

@@ -92,7 +92,7 @@ def _nothing(visit: Visit) -> None:
 def _figures(visit: Visit, found: LatencyOverTime) -> None:
     duration = visit.formats.duration
     speed = read_overview(visit)
-    how = "exact" if speed.method == "exact" else "from sketches, within 1 %"
+    how = "exact" if speed.method == "exact" else "from sketches (accurate to 1 %)"
     ttft, gap, whole = speed.latency.ttft, speed.latency.gap, found.whole("end_to_end")
     unknown, none = (None, "no data") if speed.has_latency else (WAITING, COUNTED)
     show_figures(

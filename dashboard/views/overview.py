@@ -65,7 +65,7 @@ def _copies(count: int) -> str:
 def _key_figures(visit: Visit, answer: Overview) -> None:
     formats = visit.formats
     total, speed = answer.total, answer.latency
-    how, error = ("exact", "") if answer.method == "exact" else ("from a sketch, within 1 %", " ±1 %")
+    how, error = ("exact", "") if answer.method == "exact" else ("from a sketch (accurate to 1 %)", " ±1 %")
     ttft, gap = speed.ttft, speed.gap
     unknown, none = (None, "no data") if answer.has_latency else (WAITING, COUNTED)
     show_figures(

@@ -103,7 +103,7 @@ def _footnote(answer: Overview) -> str:
     elif answer.method == "exact":
         how = "Percentiles are exact: each is the measured time at its rank among all of the range."
     else:
-        how = "Percentiles come from sketches and lie within ±1 % of the exact value (there are over 5 million gaps)."
+        how = "Percentiles come from sketches, accurate to 1 %: there are over 5 million gaps between tokens."
     cut = (
         f" Only the {MAX_LINES} most expensive rows are shown; choose a tenant to see more."
         if answer.has_more_lines

@@ -38,7 +38,9 @@ def draw(visit: Visit) -> None:
             _show(visit)
             _recommendations(visit)
     else:
-        note("Simulations cover replicas, which serve all tenants. Only viewers of the whole platform can run them.")
+        note(
+            "Simulations cover replicas, which serve all tenants. Only viewers of the whole installation can run them."
+        )
         _recommendations(visit)
 
 

@@ -26,8 +26,8 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Refused": _number(format="localized", help="Requests that fit into no replica's cache"),
     "TTFT p50": _number(format=_MS, help="Time to first token; exact"),
     "TTFT p95": _number(format=_MS, help="Time to first token; exact"),
-    "Inter-token p50": _number(format=_MS, help="Inter-token latency, within 1 %"),
-    "Inter-token p95": _number(format=_MS, help="Inter-token latency, within 1 %"),
+    "Inter-token p50": _number(format=_MS, help="Inter-token latency (accurate to 1 %)"),
+    "Inter-token p95": _number(format=_MS, help="Inter-token latency (accurate to 1 %)"),
     "Busy": _number(format="%.1f %%", help="Mean share of time in which replicas were in a step"),
     "Cost": Money(4, "All replicas, from the first arrival to the last token"),
     "Per M tokens": Money(4, "Per million output tokens"),
@@ -49,7 +49,7 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
     left, right = st.columns(2, gap="small")
     for column, name, title, help in (
         (left, "ttft_ms", "Time to first token", "From arrival to first token; nearest rank, exact."),
-        (right, "gap_ms", "Inter-token latency", "Time between two tokens of one answer, within 1 %."),
+        (right, "gap_ms", "Inter-token latency", "Time between two tokens of one answer (accurate to 1 %)."),
     ):
         with column:
             show_chart(

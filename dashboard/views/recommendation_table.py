@@ -24,7 +24,9 @@ _KINDS: Final[Mapping[Kind, str]] = {
 RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
     "Saving": _text(width="small", help="For the period examined, at current prices; a dash: no price yet"),
     "By": _text(help="Kind of change"),
-    "Tenant": _text(width="small", help="Tenant of the requests; (platform): replicas, which serve all tenants"),
+    "Tenant": _text(
+        width="small", help="Tenant of the requests; all tenants: about replicas, which serve every tenant"
+    ),
     "Model": _text(),
     "Recommendation": _text(width="large", help="What to change"),
     "Evidence": _text(width="large", help="Figures from the records; a share of 0.3 is 30 %"),
@@ -39,7 +41,7 @@ def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> 
             {
                 "Saving": formats.money(one.saving_usd),
                 "By": _KINDS[one.kind],
-                "Tenant": one.tenant or "(platform)",
+                "Tenant": one.tenant or "all tenants",
                 "Model": group_name(one.model),
                 "Recommendation": one.action,
                 "Evidence": _said(one.evidence),

@@ -197,8 +197,9 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     title = "Why its slowest tokens were slow"
     help = (
         "The time before each of the five slowest tokens, by what the engine did meanwhile. Own: computing for this "
-        "request. Co-tenant prefill and decode: for other requests in the same steps. Preempted: steps without "
-        "it after its start. Host: the engine between steps. Outside: network, gateway, or another server."
+        "request. Co-tenant prefill and decode: for other requests in the same steps. Preempted: the engine "
+        "had removed this request from the batch. Host: the engine between steps. Outside: network, gateway, "
+        "or another server."
     )
     if not slow.tokens:
         with panel(title, help=help):
@@ -318,7 +319,10 @@ def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
             alt="GPU time by phase",
         )
         blocks = "unknown" if gpu.kv_block_seconds is None else f"{gpu.kv_block_seconds:,.2f}"
-        note(f"{duration(gpu.total_ns)} in total by {gpu.method}{confidence}; {blocks} KV block seconds.")
+        note(
+            f"Total GPU time {duration(gpu.total_ns)}, method {gpu.method}{confidence}; KV cache held: {blocks} "
+            "block-seconds (blocks × seconds)."
+        )
 
 
 def _draw_decision(visit: Visit, request: SingleRequest) -> None:

@@ -55,7 +55,7 @@ def draw(visit: Visit) -> None:
     if isinstance(board, Pending):
         note("Attempts and routing decisions are loading.")
         return
-    # Targets belong to the platform: viewers of one tenant see its requests, but not the state of targets.
+    # Targets belong to the installation: viewers of one tenant see its requests, but not the state of targets.
     state = read_gateway_state() if visit.viewer.tenant is None else None
     _figures(visit, board, state)
     if board.is_empty:
@@ -231,7 +231,7 @@ def _routes(visit: Visit, board: RoutingBoard) -> None:
             columns=SHARE_COLUMNS,
             help="Configured and actual share of each entry of a route. They differ if "
             "conditions did not hold, a fallback answered, or weights changed in the range. `elsewhere`: a model "
-            "that answered and is not an entry now.",
+            "that answered, but is not in the route's current rules.",
         )
 
 

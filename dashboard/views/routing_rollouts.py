@@ -54,11 +54,13 @@ _ARMS: Final[dict[str, Any]] = {
     "Requests": _number(format="localized", help="In the window of the rollout's guards"),
     "Errors": _number(format="localized", help="Failures of the model; disconnected clients do not count"),
     "Refusals": _number(format="localized", help="Answers in which the model refuses"),
-    "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="95th percentile, within 5 %"),
+    "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="95th percentile (accurate to 5 %)"),
     "Inter-token p95": _number(
-        "Inter-token p95 ms", format="%.4g", help="Inter-token latency, 95th percentile, within 5 %"
+        "Inter-token p95 ms", format="%.4g", help="Inter-token latency, 95th percentile (accurate to 5 %)"
     ),
-    "Duration p95": _number("Duration p95 ms", format="%.4g", help="From arrival to end, within 5 %"),
+    "Duration p95": _number(
+        "Duration p95 ms", format="%.4g", help="From arrival to end, 95th percentile (accurate to 5 %)"
+    ),
     "Cost": _number("Mean cost USD", format="%.3g", help="Per request, an estimate for comparison; bills are exact"),
     "Tokens": _number("Mean tokens out", format="%.4g", help="Of a request"),
 }
@@ -78,7 +80,7 @@ _HELP: Final = (
 
 
 def draw_rollouts(visit: Visit) -> None:
-    """Draw all rollouts (for viewers of the whole platform), and details of the selected one.
+    """Draw all rollouts (for viewers of the whole installation), and details of the selected one.
 
     Raises PermissionDenied if the role may not read them.
     """
@@ -141,8 +143,8 @@ def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
         Table([_arm(arm, str(rollout[arm]), found[arm]) for arm in ("incumbent", "candidate")], columns=list(_ARMS)),
         key="routing_rollout_standing",
         columns=_ARMS,
-        help=f"Both arms {window}, summed over gateways: each gateway evaluates these every second. The same as "
-        f"`tollkeeper rollouts show {rollout['id']}`.",
+        help=f"Both arms {window}, summed over gateways. Every second, each gateway compares these figures with the "
+        f"rollout's guards. The same as `tollkeeper rollouts show {rollout['id']}`.",
     )
     gateways = visit.formats.counted(found["gateways"], "gateway")
     note(
@@ -195,7 +197,7 @@ def _report(visit: Visit, rollout: str) -> None:
             Figure(
                 "Copies",
                 count(found.copies),
-                "paid by the platform",
+                "belong to no tenant",
                 "Requests of the incumbent that were copied to the candidate; the answers were discarded.",
             ),
         ]

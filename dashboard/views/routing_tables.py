@@ -40,7 +40,8 @@ SHARE_COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(width="small", help="The name that applications ask for"),
     "Leads to": _text(width="medium", help="The entry's model, or the route it leads on to"),
     "Role in route": _text(
-        width="small", help="choose: by weight. fallback: if those fail. elsewhere: not an entry now"
+        width="small",
+        help="choose: by weight. fallback: if those fail. elsewhere: answered, but not in the route's current rules",
     ),
     "Weight": _number(help="As configured"),
     "Configured": st.column_config.ProgressColumn(

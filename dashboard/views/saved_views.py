@@ -102,7 +102,7 @@ _SHARING = "They see it in this menu. It grants no access: everyone sees what th
 
 def _share_words(visit: Visit) -> str:
     tenant = visit.viewer.tenant
-    whom = f"of {escaped(tenant)}" if tenant is not None else "who sees the whole platform"
+    whom = f"of {escaped(tenant)}" if tenant is not None else "who sees the whole installation"
     return f"Share with everyone {whom}"
 
 

@@ -48,7 +48,7 @@ def draw_slo_form(visit: Visit, *, is_open: bool = False) -> None:
         )
         days = second.number_input("Window in days", 1, 90, 28, key="new_slo_days")
         with third:
-            tenant = tenant_choice(visit, "new_slo_tenant", platform="all tenants")
+            tenant = tenant_choice(visit, "new_slo_tenant", without="all tenants")
         model = first.text_input("Model", key="new_slo_model", placeholder="all", help="Only requests to this model")
         if st.form_submit_button("Create SLO", type="primary"):
             body: dict[str, Any] = {

@@ -19,7 +19,7 @@ RulePath = Annotated[str, Path(max_length=63, description="The rule's id")]
 
 
 class RuleBody(Body):
-    """A new rule. Without a tenant it is the platform's, and covers all tenants, each evaluated separately."""
+    """A new rule. Without a tenant it is the installation's, and covers all tenants, each evaluated separately."""
 
     id: Slug
     tenant: Annotated[str, Field(max_length=63)] = ""

@@ -214,7 +214,7 @@ def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, r
     )
 
 
-_UNSAID: Final = "it could not be read; platform administrators see the reason"
+_UNSAID: Final = "it could not be read; administrators of the whole installation see the reason"
 
 
 def _bare(place: Mapping[str, Any]) -> dict[str, Any]:

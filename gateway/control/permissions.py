@@ -9,7 +9,7 @@ from contracts.control import Role
 
 
 class Standing(StrEnum):
-    """A role together with how far it reaches: over the platform, within one tenant, or within one team."""
+    """A role together with how far it reaches: over the whole installation, within one tenant, or within one team."""
 
     OWNER = "owner"
     ADMIN = "admin"

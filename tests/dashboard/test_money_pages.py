@@ -290,10 +290,15 @@ def test_saved_allocations_are_shown_with_their_sum_to_who_sees_all_tenants(
     app = page(costs_page, **page_asked)
     poll(lambda: bool(app.run().dataframe), "the allocation")
     (table,) = app.dataframe
-    rows = zip(*(table.value[name] for name in ("team", "Own", "no team", "desk", "Total")), strict=True)
+    rows = zip(*(table.value[name] for name in ("team", "Direct", "no team", "desk", "Total")), strict=True)
     assert list(rows) == [("red", 6.0, 0.75, 1.5, 8.25), ("blue", 2.0, 0.25, 1.5, 3.75)]
     found = figures(app)
-    assert (found["Own"], found["no team"], found["desk"], found["Total"]) == ("$8.00", "$1.00", "$3.00", "$12.00")
+    assert (found["Direct cost"], found["no team"], found["desk"], found["Total"]) == (
+        "$8.00",
+        "$1.00",
+        "$3.00",
+        "$12.00",
+    )
     monkeypatch.setenv("TEST_REACH", "acme/red")
     assert "Allocations" not in str(page(costs_page, **yesterday()).get("button_group"))
 

@@ -176,7 +176,7 @@ def test_a_team_sees_its_own_gpu_time_and_no_ledger(fill: Fill) -> None:
     one = request(1)
     fill([one, request(1, "blue")], engine_steps(one))
     app = opened("gpu", reach=("acme", "red"))
-    assert "Only viewers of the whole platform can see them" in words(app) and not app.metric
+    assert "Only viewers of the whole installation can see them" in words(app) and not app.metric
     assert not any("Unexplained" in each.value for each in app.dataframe)
 
 

@@ -42,7 +42,7 @@ def test_a_replay_s_tokens_are_the_store_s(installation: Installation):
     summary = json.loads(done.stdout)
     assert (summary["requests"], summary["ok"], summary["errors"]) == (60, 60, 0)
     assert summary["tokens_out"] == summary["tokens_out_wanted"] > 1000
-    assert summary["books_match"] is True
+    assert summary["stored_match"] is True
     (row,) = installation.store().query(SUMS, {"run_id": summary["run_id"]})
     assert row == {"requests": 60, "output": summary["tokens_out"], "tenants": 3, "teamless": 0}
     keys = installation.request("GET", "/v1/tenants/acme/keys")
@@ -60,7 +60,7 @@ def test_ctrl_c_ends_a_replay_with_its_summary_and_without_its_keys(installation
     output, errors = process.communicate(timeout=20)
     assert process.returncode == 130 and errors == ""
     summary = json.loads(output)
-    assert summary["is_interrupted"] and summary["errors"] == 0 and summary["books_match"]
+    assert summary["is_interrupted"] and summary["errors"] == 0 and summary["stored_match"]
     keys = installation.request("GET", "/v1/tenants/acme/keys")
     assert isinstance(keys, dict)
     assert [key["revoked_at"] is not None for key in keys["data"] if run_id in key["name"]] == [True]

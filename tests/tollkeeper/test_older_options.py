@@ -26,7 +26,7 @@ def parsed(*words: str) -> tuple[Any, list[str]]:
 def test_the_new_name_of_an_option_is_one_of_its_command(command: str) -> None:
     subcommand = {"gpu": "gpu ledger"}.get(command, command)
     found, _ = parsed(*subcommand.split())
-    names = {name for parameter in found.params for name in parameter.opts}
+    names = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
     for older, newer in OLDER_OPTIONS[command].items():
         assert newer in names and older not in names
 

@@ -33,6 +33,9 @@ from tollkeeper.replay.command import find_gateway, new_run_id
 REFUSED: Final = 1
 NOT_JUDGED: Final = 3
 _SHOWN_EVERY: Final = 25
+_DEFAULTS: Final = ", ".join(
+    f"{field.name}={'off' if field.default is None else field.default}" for field in fields(Bounds)
+)
 
 
 def gate_command(
@@ -55,11 +58,13 @@ def gate_command(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
-            help="Change a bound, such as min_exact_match=0.9 or max_ttft_ratio=off; repeat for more.",
+            help="Change a limit that the candidate must meet (off: none); repeat for more. Ratios are candidate over "
+            f"incumbent, shares 0 to 1. Defaults: {_DEFAULTS}.",
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Require that whole confidence intervals lie within the bounds.")
+        bool,
+        typer.Option("--strict", help="Require that whole confidence intervals lie within the limits of `--bound`."),
     ] = False,
     by_words: Annotated[bool, typer.Option("--by-words", help="Compare texts by words instead of embeddings.")] = False,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens, if the prompt sets none.")] = 256,

@@ -141,9 +141,10 @@ def _dollars(text: str) -> Decimal | None:
 
 
 def _books(data: Path, step: Step, began_at: datetime) -> "RunTotals | None":
-    from tollkeeper.replay.books import RunBooks  # imported here: the store's client would slow down every command
+    # Imported here: the store's client would slow down every command.
+    from tollkeeper.replay.stored_runs import StoredRuns
 
-    reader = RunBooks.of_installation(data)
+    reader = StoredRuns.of_installation(data)
     if reader is None:
         return None
     try:

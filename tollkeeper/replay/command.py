@@ -22,7 +22,7 @@ from tollkeeper.replay.report import print_summary
 from tollkeeper.replay.served_model import choose_model
 from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.stopping import run_until_signal
-from tollkeeper.replay.summary import Books, Summary
+from tollkeeper.replay.summary import StoredTotals, Summary
 from tollkeeper.replay.trace import Trace
 
 INTERRUPTED: Final = 130  # exit status by convention of a command that Ctrl-C ended
@@ -45,8 +45,9 @@ def replay_command(
         int | None, typer.Option(help="Context length of the model in tokens (default: as the gateway reports it).")
     ] = None,
     run_id: RunId = "",
-    books: Annotated[
-        bool, typer.Option("--books/--no-books", help="Compare clients' results with the store's records.")
+    checks_records: Annotated[
+        bool,
+        typer.Option("--check-records/--no-check-records", help="Compare clients' results with the store's records."),
     ] = True,
     gateway_url: GatewayUrl = "",
     control_url: ControlUrl = "",
@@ -69,8 +70,8 @@ def replay_command(
             run.rule  # noqa: B018  # checks the scale before keys are made
             began_at = datetime.now(UTC)
             summary = _play(control, run, read, assignment, began_at)
-    if books:
-        summary = with_books(summary, data, began_at)
+    if checks_records:
+        summary = with_stored_totals(summary, data, began_at)
     if as_json:
         print_json(summary.as_json())
     else:
@@ -89,11 +90,12 @@ def _play(control: ControlClient, run: Run, trace: Trace, assignment: Assignment
             warn(problem)
 
 
-def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
+def with_stored_totals(summary: Summary, data: Path, began_at: datetime) -> Summary:
     """Return the summary with the store's totals of the run; warn on stderr if the store does not answer."""
-    from tollkeeper.replay.books import RunBooks  # imported here: the store's client would slow down every command
+    # Imported here: the store's client would slow down every command.
+    from tollkeeper.replay.stored_runs import StoredRuns
 
-    reader = RunBooks.of_installation(data)
+    reader = StoredRuns.of_installation(data)
     if reader is None:
         return summary
     try:
@@ -102,7 +104,7 @@ def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
     except TollkeeperError as error:
         warn(f"the store was not compared: {error.message}")
         return summary
-    books = Books(
+    stored = StoredTotals(
         requests=totals.requests,
         tokens_in=totals.input_tokens,
         tokens_cached=totals.cached_input_tokens,
@@ -111,7 +113,7 @@ def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
         unpriced_requests=totals.unpriced,
     )
     matches = totals.ok == summary.ok and totals.ok_output_tokens == summary.tokens_out
-    return dataclasses.replace(summary, books=books, books_match=matches)
+    return dataclasses.replace(summary, stored=stored, stored_match=matches)
 
 
 def find_gateway(data: Path, gateway_url: str) -> str:

@@ -54,10 +54,10 @@ def _lines(summary: Summary) -> list[tuple[str, str]]:
     if summary.errors or summary.cancelled:
         codes = ", ".join(f"{code} {count}" for code, count in summary.error_codes.items()) or "none"
         lines.append(("failed", f"{summary.errors} ({codes}); left when interrupted: {summary.cancelled}"))
-    if summary.books is not None:
-        verdict = "as the clients saw it" if summary.books_match else "NOT what the clients saw"
-        cost = "unpriced" if summary.books.cost_usd is None else f"{summary.books.cost_usd} USD"
-        lines.append(("store", f"{summary.books.tokens_out:,} tokens out, {cost}: {verdict}"))
+    if summary.stored is not None:
+        verdict = "as the clients saw it" if summary.stored_match else "NOT what the clients saw"
+        cost = "unpriced" if summary.stored.cost_usd is None else f"{summary.stored.cost_usd} USD"
+        lines.append(("store", f"{summary.stored.tokens_out:,} tokens out, {cost}: {verdict}"))
     return lines
 
 

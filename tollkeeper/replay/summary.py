@@ -24,7 +24,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class StoredTotals:
     """The store's totals of a run. Cost is USD as decimal text; `None` if a request is unpriced."""
 
     requests: int
@@ -41,8 +41,9 @@ class Summary:
 
     `errors`: failed answers; `cancelled`: answers abandoned when the run was interrupted. TTFT counts from sending;
     lateness is the delay of sending. `tokens_out_wanted`: output tokens of complete answers according to the trace;
-    `other_length`: answers with another number; `without_usage`: answers without a count. `books` is `None` if the
-    store was not queried or did not answer; `books_match`: the store has exactly the complete answers and their tokens.
+    `other_length`: answers with another number; `without_usage`: answers without a count. `stored` is `None` if the
+    store was not queried or did not answer; `stored_match`: the store has exactly the complete answers and their
+    tokens.
     """
 
     setting: Setting
@@ -72,8 +73,8 @@ class Summary:
     lateness_ms_p99: float | None
     lateness_ms_max: float | None
     by_tenant: Mapping[str, int] = field(default_factory=dict)  # requests by tenant
-    books: Books | None = None
-    books_match: bool | None = None
+    stored: StoredTotals | None = None
+    stored_match: bool | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return the summary as JSON types, starting with the settings."""

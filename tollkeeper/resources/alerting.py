@@ -67,7 +67,8 @@ SLOS: Final = Resource(
         Field("min_events", "Below this number of requests, alert only if a third are bad (default 20).", "whole"),
         Field(
             "hooks",
-            "Action while the error budget burns; repeat for more.",
+            "Action while the error budget burns fast; repeat for both. freeze_canaries: route entries labelled canary "
+            "get no requests. shed_batch: requests of class batch are refused.",
             "list",
             "--hook",
             choices=HOOKS,
@@ -119,7 +120,11 @@ CHANNELS: Final = Resource(
             "Send it a cost report every day, week or month (default: never).",
             choices=tuple(filter(None, get_args(ReportEvery))),
         ),
-        Field("tenant", "Owner of the channel (default: the platform).", verbs=("create",)),
+        Field(
+            "tenant",
+            "The tenant it belongs to (default: none; it belongs to the whole installation).",
+            verbs=("create",),
+        ),
     ),
     columns=(
         of("id"),
@@ -169,7 +174,14 @@ ALERT_RULES: Final = Resource(
             verbs=("create",),
         ),
         Field("channels", "Channel to notify; repeat for more.", "list", "--channel"),
-        Field("settings", "Setting of its kind; repeat for more.", "pairs", "--set", metavar="NAME=NUMBER"),
+        Field(
+            "settings",
+            "Setting of this kind of condition, such as at_percent=90 for budget_forecast; repeat for more. "
+            "docs/alerts.md lists them.",
+            "pairs",
+            "--set",
+            metavar="NAME=NUMBER",
+        ),
         Field("settings.thresholds", "Percent of a budget; repeat for more.", "percents", "--threshold"),
         Field("settings.slo", "For slo_burn: only this objective.", flag="--slo"),
         Field("tenant", "Only for this tenant (default: all tenants, each evaluated separately).", verbs=("create",)),

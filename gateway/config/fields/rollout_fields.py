@@ -55,7 +55,7 @@ class ShadowFields(_Fields):
 
     percent: Percent = Field(description="Percentage of the incumbent's requests")
     max_usd_per_day: Decimal = Field(
-        gt=0, le=1_000_000, decimal_places=12, description="Maximum cost a day, paid by the platform"
+        gt=0, le=1_000_000, decimal_places=12, description="Maximum cost a day in USD; no tenant pays it"
     )
     max_concurrent: int = Field(default=4, ge=1, le=256, description="Maximum concurrent copies at each gateway")
     by_meaning: bool = Field(default=False, description="Compare answers by the embedder, else by their words")

@@ -19,7 +19,7 @@ _BUCKETS: Final = 160  # up to an hour
 
 
 class Latencies:
-    """Counts of durations in two halves of a window; `turn` drops the older half. Quantiles are within 10 %."""
+    """Counts of durations in two halves of a window; `turn` drops the older half. Quantiles are accurate to 10 %."""
 
     __slots__ = ("_last", "_now", "count")
 

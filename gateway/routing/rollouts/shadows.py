@@ -1,4 +1,4 @@
-"""Sends copies of the incumbent's requests to the candidate: bounded, paid by the platform, and never returned to a
+"""Sends copies of the incumbent's requests to the candidate: bounded, charged to no tenant, and never returned to a
 client.
 """
 

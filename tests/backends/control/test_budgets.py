@@ -76,7 +76,7 @@ def test_budgets_reach_the_data_plane_in_base_units_and_their_tenants_calendar(d
         ({"amount_usd": Decimal("1e-13")}, "amount_usd", "finer than a pico-USD"),
         ({"thresholds": (100, 50)}, "thresholds", "must rise"),
         ({"thresholds": (0,)}, "thresholds", "1 to 1000 percent"),
-        ({"level": "conversation"}, "level", "limit of level conversation"),
+        ({"level": "conversation"}, "level", "limit with level `conversation`"),
         ({"ends_at": NOW}, "ends_at", "which is past"),
         ({"starts_at": NOW + timedelta(days=2), "ends_at": NOW + timedelta(days=1)}, "ends_at", "before it begins"),
     ],

@@ -19,14 +19,14 @@ _POLL_SECONDS: Final = 0.1
 _CLOCK_MARGIN: Final = timedelta(hours=1)  # margin for a gateway on another machine with another clock
 
 
-class RunBooks:
+class StoredRuns:
     """Reads totals of runs from an installation's store, with the dashboard's read-only user."""
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
 
     @classmethod
-    def of_installation(cls, data: Path) -> "RunBooks | None":
+    def of_installation(cls, data: Path) -> "StoredRuns | None":
         """Return a reader of the store in the environment, else of the one that `tollkeeper up` runs.
 
         `None` if neither is known, because the gateway belongs to another installation.
