@@ -64,7 +64,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Return the rows of a query within reach. Raises PermissionDenied on another."""
+        """Return the rows of a query that is restricted to the reach. Raises PermissionDenied for any other query."""
         with _refusals_explained():
             return super().query(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -75,7 +75,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> dict[str, Sequence[object]]:
-        """Return the columns of a query within reach. Raises PermissionDenied on another."""
+        """Return the columns of a query that is restricted to the reach. Raises PermissionDenied for any other."""
         with _refusals_explained():
             return super().query_columns(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -86,7 +86,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Return the data frame of a query within reach. Raises PermissionDenied on another."""
+        """Return the data frame of a query that is restricted to the reach. Raises PermissionDenied for any other."""
         with _refusals_explained():
             return super().query_frame(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -98,7 +98,7 @@ class BoundStore(StoreClient):
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> Iterator[bytes]:
-        """Yield the bytes of the result of a query within reach. Raises PermissionDenied on another."""
+        """Yield the bytes of a query's result. The query must be restricted to the reach; else PermissionDenied."""
         return super().stream(sql, parameters, settings=self._held(sql, parameters, settings), form=form)
 
     def command(
@@ -108,7 +108,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> object:
-        """Run a statement within reach. Raises PermissionDenied on another."""
+        """Run a statement that is restricted to the reach. Raises PermissionDenied for any other statement."""
         return super().command(sql, parameters, settings=self._held(sql, parameters, settings))
 
     def _held(

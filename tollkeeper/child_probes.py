@@ -57,7 +57,7 @@ class ProcessorWait:
         self._answered: _Turns | None = None
 
     def answered(self, pid: int | None) -> None:
-        """Restart the measurement: the process has answered, or was restarted."""
+        """Measure processor waiting from now. Call it when the process has answered or was restarted."""
         self._answered = None if pid is None else self._turns(pid)
 
     def explains(self, pid: int) -> bool:

@@ -81,7 +81,7 @@ def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
     here = chains_of(backup / "audit") | chains_of(audit_root(data))
     gone = sorted(set(begun_in(backup)) - set(here))
     return found + [
-        f"audit chain {chain}, which vouches for the control database's audit: put its folder into {audit_root(data)}"
+        f"audit chain {chain}, which confirms the control database's audit log: put its folder into {audit_root(data)}"
         for chain in gone
     ]
 

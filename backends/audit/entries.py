@@ -49,7 +49,7 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ControlFacts(msgspec.Struct, frozen=True, gc=False):
-    """Confirms an entry of the control database's audit log: its number and its hash there."""
+    """Confirms one audit entry of the control database: the entry's number and hash."""
 
     at_ns: int
     entry: int
@@ -119,7 +119,7 @@ class CheckpointFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntryHead(msgspec.Struct, frozen=True, gc=False):
-    """The fields of all lines."""
+    """The fields that every line of a chain has."""
 
     prev: str
     seq: int
@@ -127,7 +127,7 @@ class EntryHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointLine(CheckpointFacts, frozen=True, gc=False, kw_only=True):
-    """A checkpoint, parsed from its line."""
+    """A line of a chain with a checkpoint, parsed."""
 
     prev: str
     seq: int
@@ -135,7 +135,7 @@ class CheckpointLine(CheckpointFacts, frozen=True, gc=False, kw_only=True):
 
 
 class OpenedLine(OpenedFacts, frozen=True, omit_defaults=True, kw_only=True):
-    """An opening, parsed from its line."""
+    """A line of a chain at which a process started writing, parsed."""
 
     prev: str
     seq: int
@@ -143,7 +143,7 @@ class OpenedLine(OpenedFacts, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AcceptedLine(AcceptedFacts, frozen=True, gc=False, kw_only=True):
-    """An acceptance, parsed from its line."""
+    """A line of a chain in which a person accepts a restored backup, parsed."""
 
     prev: str
     seq: int
@@ -151,7 +151,7 @@ class AcceptedLine(AcceptedFacts, frozen=True, gc=False, kw_only=True):
 
 
 class ControlLine(ControlFacts, frozen=True, gc=False, kw_only=True):
-    """A confirmation of an entry of the control database, parsed from its line."""
+    """A line of a chain that confirms one audit entry of the control database, parsed."""
 
     prev: str
     seq: int

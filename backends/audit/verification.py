@@ -221,7 +221,7 @@ class _Walk:
         chains = ", ".join(f"{end.chain} ends with entry {end.last}" for end in accepted.chains)
         self._report.notes.append(
             f"entry {accepted.seq}: {accepted.actor} accepted that a backup was put back, {accepted.voided} entries of "
-            f"the control database behind {accepted.entry} were vouched for{chains and ', '}{chains}: {accepted.reason}"
+            f"the control database behind {accepted.entry} were confirmed{chains and ', '}{chains}: {accepted.reason}"
         )
 
     def _see_checkpoint(self, line: bytes, segment: str, seq: int) -> None:

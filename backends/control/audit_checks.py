@@ -99,18 +99,19 @@ class DatabaseCheck:
             entry, chain = self.missing
             return Fault(
                 DATABASE,
-                f"chain {chain}, which vouches for the entries since this one, is gone: entries at the end may have "
+                f"chain {chain}, which confirms the entries since this one, is gone: entries at the end may have "
                 f"been cut; {_GONE}",
                 entry=entry,
             )
         if self.first_wrong is None and self.rows.entries and not self.vouched and not self.is_starting:
-            return Fault(DATABASE, f"no chain vouches for the entries: those at the end may have been cut; {_GONE}")
+            return Fault(DATABASE, f"no chain confirms the entries: those at the end may have been cut; {_GONE}")
         if self.first_wrong is None:
             return None
-        told = f"the entry {'is gone' if self.is_gone else 'is another one'}: a signed chain outside of the database"
+        told = "is gone" if self.is_gone else "differs"
         return Fault(
             DATABASE,
-            f"{told} vouches for it; where a backup was put back, `tollkeeper audit accept-restore` says so",
+            f"the entry {told}: a signed chain outside the database confirms it; if a backup was restored, record it "
+            "with `tollkeeper audit accept-restore`",
             entry=self.first_wrong,
         )
 

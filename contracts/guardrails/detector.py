@@ -8,7 +8,7 @@ from contracts.guardrails.finding import About, Finding, Shown
 
 @runtime_checkable
 class Detector(Protocol):
-    """Finds things in a text by looking at that text only: the same text gives the same findings.
+    """A detector that finds things in one text alone: the same text gives the same findings.
 
     `patterns` are regular expressions in RE2's syntax. A text in which none matches is skipped, and every finding lies
     within a match: so a stream holds back only what could become a match. Empty: every text is inspected, and answers
@@ -39,15 +39,15 @@ class DetectorOfRequests(Protocol):
 
 @runtime_checkable
 class AwaitedDetector(Protocol):
-    """Finds things by calling another service: called after all other detectors of its side have passed the texts."""
+    """A detector that calls another service, after all other detectors of its side have passed the texts."""
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Inspect all texts. It keeps its own time limit, and returns its own result if the service does not answer."""
+        """Inspect all texts. It has its own time limit, and its own result if the service does not answer."""
 
 
 @runtime_checkable
 class Watch(Protocol):
-    """Inspects requests one after another, as they arrive. It may raise its own error."""
+    """A detector that sees requests in order of arrival, and may refuse one by raising a TollkeeperError."""
 
     def watch(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
         """Inspect a request's texts. Raises a TollkeeperError if the request must not be served now."""
@@ -55,7 +55,7 @@ class Watch(Protocol):
 
 @runtime_checkable
 class Marker(Protocol):
-    """Adds text to a model's instructions."""
+    """A guardrail stage that adds text to a model's instructions."""
 
     def mark(self, about: About) -> str:
         """Return a line for the end of the system prompt; empty: none."""
@@ -66,7 +66,7 @@ class Closing(Protocol):
     """A detector with work or connections to end."""
 
     async def close(self) -> None:
-        """End its work."""
+        """Stop the detector's work and close its connections."""
 
 
 AnyDetector = Detector | DetectorOfRequests | AwaitedDetector | Watch | Marker

@@ -47,7 +47,7 @@ class Verification:
 
 
 def check_with_sink(options: AuditOptions) -> Callable[[Path, AuditKeys, ControlDatabase], AuditFindings]:
-    """Return a check that counts what other control planes' chains vouch for, of which the sink has what is finished.
+    """Return a check that also accepts confirmations by chains of other control planes, as far as the sink has them.
 
     Without a sink it is `check_audit`.
     """
@@ -114,7 +114,7 @@ class AuditVerifier:
         began, at = self._monotonic(), self._clock()
         findings, problem = None, ""
         if not self._leads():
-            problem = "another control plane vouches for the audit at this moment; ask that one"
+            problem = "another control plane confirms the audit log at present; ask that one"
         try:
             findings = (
                 None
@@ -125,7 +125,7 @@ class AuditVerifier:
             problem = error.message
         except OSError as error:
             problem = f"{error.filename or 'the audit log'} cannot be read ({error.strerror})"
-        except Exception:  # the edge of the thread: who asks is told that there is no finding, and why is in the log
+        except Exception:  # the edge of the thread: the caller gets no finding, and the cause is logged
             _log.exception("audit_not_verified")
             problem = "verification failed; see the control plane's log"
         found = Verification(at, self._monotonic() - began, findings, problem)

@@ -36,7 +36,7 @@ _ACCEPTANCE: Final = f'"kind":"{KIND_ACCEPTED}"'.encode()
 
 
 class AuditWitness:
-    """Follows the database's audit log, once a second, in a separate chain."""
+    """Copies the hashes of the database's audit entries into a file chain, once a second."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AuditWitness:
         self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
 
     async def run(self) -> None:
-        """Follow every second, until cancelled."""
+        """Copy new hashes every second, until cancelled."""
         is_away = is_begun = False
         while True:
             try:
@@ -81,15 +81,17 @@ class AuditWitness:
                 if not is_away:
                     _log.warning("audit_not_witnessed", extra={"reason": error.message})
                 is_away = True
-            except Exception:  # the edge of the task: were it to end, nothing would be vouched for any more
+            except Exception:  # the edge of the task: if it ended, nothing would confirm new entries
                 if not is_away:
                     _log.exception("audit_not_witnessed")
                 is_away = True
             await asyncio.sleep(_LOOK_SECONDS)
 
     def begin(self) -> None:
-        """Write an entry into the database that names the chain, if there is none: without the chain, the audit log is
-        faulty.
+        """Record in the database, once, the name of the file chain that confirms it.
+
+        If that chain is missing later, verification reports a fault.
+
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
@@ -119,7 +121,7 @@ class AuditWitness:
         return len(found)
 
     def close(self) -> None:
-        """Sign what is there, send it to the sink, and close the chain. Blocks.
+        """Sign all entries, send them to the sink, and close the chain. Blocks.
 
         Another control plane may lead next, which has this chain from the sink alone.
         """

@@ -45,7 +45,7 @@ class IdentityProvider:
         email = claims.get("email")
         if not isinstance(email, str) or not email:
             raise AuthenticationFailed("the identity provider names no e-mail address; add the scope `email` there")
-        # A provider that lets anybody claim any address says so here; one that says nothing vouches for its own.
+        # A provider with unverified addresses marks them here. Without a mark, the provider has verified the address.
         if claims.get("email_verified", True) not in (True, "true"):
             raise AuthenticationFailed("the identity provider has not verified this e-mail address")
         name, groups = claims.get("name"), claims.get(self._groups_claim)

@@ -28,7 +28,7 @@ def database_time(session: Session) -> datetime:
 
 
 class Leadership:
-    """One control plane's part in who leads. All planes serve; the leader also vouches for the audit."""
+    """One control plane's part in the leader election. All planes serve; the leader also confirms the audit log."""
 
     def __init__(
         self,

@@ -63,21 +63,21 @@ class Reserving:
         return call
 
     def held_call(self, life: RequestState) -> ModelCall:
-        """Return the call of a request that is already reserved for; its answer is bounded by the reservation."""
+        """Return the call of a request that has a reservation. The reservation limits the length of the answer."""
         call = self.model_call(life, None) if life.call is None else life.call
         if life.allowance is not None:
             call.on_held = life.allowance.hold
         return call
 
     def hold_to_limits(self, life: RequestState) -> None:
-        """Bound the answer by its reservation, if a limit or budget covers it."""
+        """Limit the answer to its reservation, if a limit or budget applies."""
         life.reservation = None if life.grant is None else life.grant.reservation
         allowance = life.allowance = self._allowance(life, life.grant)
         if allowance is not None and life.reply is not None:
             life.reply.hold_to(allowance)
 
     def leave(self, life: RequestState) -> None:
-        """Release what was reserved for a model that the request leaves. Only the model that answers is charged."""
+        """Release the reservation for a model that the request stops using. Only models that answered are charged."""
         self.open_grants -= life.grant is not None
         if life.allowance is not None:
             life.allowance.close()
@@ -91,7 +91,9 @@ class Reserving:
         life.limit = ""
 
     def set_aside(self, life: RequestState, attempts: list[Attempt]) -> None:
-        """Leave a model that has answered: free its concurrency slot; settle the rest of its reservation later.
+        """Stop using a model that has answered, because another model is called next.
+
+        Free its concurrency slot now, and charge its usage when the request ends.
 
         `attempts` are that model's attempts; the last one has the answer.
         """
@@ -116,7 +118,7 @@ class Reserving:
         return reservation.covers(used) or reservation.extend(reservation.lacking(used), self._clock.steady_ns())
 
     async def reserve_late(self, life: RequestState) -> None:
-        """Reserve what the request used beyond its grants, if counters are shared. Raise no error."""
+        """Reserve the usage of the request beyond its grants, if counters are shared. Raise no error."""
         store = self._stages.limiter.store
         if not store.is_shared:
             return
@@ -128,7 +130,7 @@ class Reserving:
                 await reserve_late(used, earlier.grant, store, self._clock)
 
     def settle_earlier(self, life: RequestState) -> None:
-        """Charge the answers that were set aside, after the last one was settled."""
+        """Charge the answers of models that were set aside, after the last answer was settled."""
         now_ns = self._clock.steady_ns()
         for earlier in reversed(life.earlier):
             self.open_grants -= earlier.grant is not None
@@ -202,7 +204,7 @@ class Reserving:
             return UNKNOWN_USAGE, UNPRICED
 
     def _allowance(self, life: RequestState, grant: Grant | None) -> Allowance | None:
-        """Return the allowance that watches the answer grow, if a limit bounds it."""
+        """Return the allowance that limits the growing answer, if a limit or budget applies."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
         if not isinstance(life.request, GenerationRequest):
             return None
@@ -214,7 +216,7 @@ class Reserving:
 
 
 def expected_output(limit: int | None) -> int:
-    """Return the output tokens that replicas are compared by: the caller's limit, at most 256."""
+    """Return the number of output tokens for comparing replicas: the caller's limit, at most 256."""
     return _EXPECTED_OUTPUT if limit is None or limit > _EXPECTED_OUTPUT else limit
 
 

@@ -120,7 +120,7 @@ def test_a_removed_witness_is_a_fault(data: Path, removed: str, rows_cut: int) -
     if rows_cut:
         wrong(data, f"DELETE FROM audit WHERE id > {5 - rows_cut}")
     fault = fault_of(data)
-    assert fault["place"] == "control database" and "no chain vouches" in fault["what"]
+    assert fault["place"] == "control database" and "no chain confirms" in fault["what"]
     assert run(data, "accept-restore", "--reason", "the volume of audit/ was lost").exit_code == 0
     status, found = verified(data)
     assert status == 0, found
@@ -170,7 +170,7 @@ def test_a_deleted_row_is_named(data: Path) -> None:
 
 def test_rows_cut_off_the_end_are_named_by_what_vouches_for_them(data: Path) -> None:
     fault = wrong(data, "DELETE FROM audit WHERE id > 3")
-    assert fault["entry"] == 4 and "vouches" in fault["what"]
+    assert fault["entry"] == 4 and "confirms" in fault["what"]
 
 
 def test_a_chain_made_anew_in_the_database_is_named(data: Path, migrated_sqlite: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_backup_under_load_is_restored_equal(
     assert early.exit_code == 2 and "audit_signing_key is missing" in early.stderr
     shutil.copy(tmp_path / "audit_signing_key", other_store.data / "secrets" / "audit_signing_key")
     restored = run(other_store, monkeypatch, elsewhere, "restore", str(tmp_path / "copy"))
-    assert restored.exit_code == 1 and "no chain vouches" in restored.stderr, "no control plane has run here yet"
+    assert restored.exit_code == 1 and "no chain confirms" in restored.stderr, "no control plane has run here yet"
     assert "every table has the rows and the checksum" in restored.stdout
     assert backup["audit"] == ["gateway"]
     (kept,) = chain_directories(audit_root(other_store.data))

@@ -114,7 +114,7 @@ class EngineStream:
             end.set_result(message)
 
     def fail(self, error: Exception) -> None:
-        """End without an account: the host is gone or sent invalid data, or the sink raised.
+        """End without a final message: the host is gone or sent invalid data, or the sink raised.
 
         An error of the sink is no TollkeeperError, and not the host's fault.
         """
@@ -146,24 +146,24 @@ class EngineStream:
     # called by the target
 
     async def finished(self) -> Finished:
-        """Wait for the end. Raises the error that `fail` got."""
+        """Wait for the host's final message. Raises the error that was passed to `fail`."""
         return await self._awaited()
 
     async def finished_within(self, seconds: float) -> Finished | None:
-        """Return the account of an aborted request; `None` if it does not arrive in time.
+        """Wait for the host's final message on an aborted request; `None` if it does not arrive within `seconds`.
 
-        Further cancellations do not end the wait: a lost hedge whose client then disconnects would leave the engine's
-        time unrecorded. The caller has been cancelled already and must raise CancelledError.
+        The caller has been cancelled already and must raise CancelledError afterwards. Further cancellations do not end
+        the wait. Otherwise the engine time of a cancelled hedge would not be recorded if its client then disconnects.
         """
         return await result_within(self._awaited, seconds)
 
     @property
     def is_complete(self) -> bool:
-        """Return whether every choice has ended, with or without the host's account."""
+        """Return whether every choice has ended, with or without the host's final message."""
         return self.ended_choices >= self._choices
 
     def usage_so_far(self, given: int = 0) -> Usage:
-        """Return the usage that is known without the host's account; unknown before the first delta."""
+        """Return the usage counted so far, without the host's final message; unknown before the first delta."""
         if self.cached_tokens is None:
             return UNKNOWN_USAGE
         thought = self.reasoning_tokens

@@ -41,7 +41,7 @@ _size_lines: Final = [_size_line(length) for length in range(_USUAL_LENGTHS)]
 
 
 class TextShape(ChunkTaker):
-    """Recognizes chunks of one shape: fixed bytes before and after the text, in HTTP's chunked framing.
+    """Recognizes stream chunks that have the same bytes before and after their text, in HTTP's chunked framing.
 
     A chunk with these bytes and one JSON string between them, not empty, is the same chunk with another text: replacing
     a string changes nothing else in a JSON document.
@@ -99,8 +99,9 @@ class TextShape(ChunkTaker):
             self._passing = _Telling(cast("Tell | None", relay) or partial(self._tell, sink))
 
     def take(self, framed: bytes) -> bool:
-        """Pass on a whole chunk if it has this shape and its text counts as one token; return whether it
-        was passed on.
+        """Pass a chunk on if it has this shape's bytes around a text of one token; return whether it was passed on.
+
+        `framed` is one whole chunk with its size line.
         """
         between = self._between(framed)
         try:
@@ -154,7 +155,7 @@ class FilledShape(TextShape):
         return FilledShape(before, self._middle, self._after[:-2], delta)
 
     def take(self, framed: bytes) -> bool:
-        """Pass on a whole chunk if it has this shape and one word of text; return whether it was passed on."""
+        """Pass a chunk on if it has this shape's bytes around one word of text; return whether it was passed on."""
         text, middle, filling = self._between(framed).partition(self._middle)
         try:
             if not middle or text.find(b" ", 2, -2) >= 0 or text.find(b"\\n", 2, -2) >= 0 or not _text(text):

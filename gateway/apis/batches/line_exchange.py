@@ -9,7 +9,7 @@ from gateway.wire.exchange import Exchange, Headers, Line, RequestHead
 
 @dataclass(frozen=True, slots=True)
 class LineAnswer:
-    """A complete answer."""
+    """The complete HTTP answer to one line of a batch."""
 
     status: int
     body: bytes
@@ -17,7 +17,7 @@ class LineAnswer:
 
     @property
     def request_id(self) -> str:
-        """Return the id that the answer's record has."""
+        """Return the request id of the answer's record; empty if the answer has none."""
         return next((value.decode("latin-1") for name, value in self.headers if name == b"x-request-id"), "")
 
 
@@ -45,7 +45,7 @@ _NO_LINE: Final = _NoLine()
 
 
 class LineExchange(Exchange):
-    """The exchange of one line. `answer` is set once it has been served."""
+    """The exchange of one line. `answer` is set when the line has been served."""
 
     __slots__ = ("answer",)
 

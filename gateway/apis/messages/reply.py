@@ -24,20 +24,20 @@ _messages: Final = msgspec.json.Decoder(MessageCalls)
 
 
 class MessagePassage(NativePassage):
-    """Follows a native stream, and ends it where the gateway cuts it. Its events were read before."""
+    """Tracks the open content block of a native stream, so that the stream ends correctly if the gateway cuts it."""
 
     def __init__(self) -> None:
         self._open: int | None = None  # the block that has begun and not ended
 
     def take(self, data: bytes) -> None:
-        """Accept an event."""
+        """Note whether an event starts or stops a content block. `data` is one whole event."""
         if b"content_block_st" not in data[:80]:  # it begins or ends no block
             return
         event = _events.decode(data_of(data))
         self._open = event.index if event.type == "content_block_start" else None
 
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
-        """Return the events that end the stream."""
+        """Return the events that end a cut stream: the stop of the open block, the reason and the usage."""
         return cut_events(self._open, why, usage)
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
@@ -50,7 +50,7 @@ class MessagePassage(NativePassage):
 
 
 class MessagesReply(TranslatedReply):
-    """The sink of one message."""
+    """Renders the answer to one request of the Messages API."""
 
     def __init__(self, facts: ReplyFacts, request: TranslatedChat) -> None:
         # A native answer that passes as it comes needs no renderer: it is made when it is asked for.
@@ -62,7 +62,7 @@ class MessagesReply(TranslatedReply):
         self._headers += ((b"request-id", facts.id_text.encode()),)
 
     def add_headers(self, headers: Headers) -> None:
-        """Send these as well, those of limits also by the names that Anthropic's API has for them."""
+        """Add response headers; add headers of limits a second time by the names that Anthropic's API uses."""
         super().add_headers(headers + own_headers(headers, self._clock.wall_ns()))
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:

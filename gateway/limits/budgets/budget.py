@@ -169,7 +169,7 @@ class BudgetCounter(EscrowCounter):
             self._set_ceiling()
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
+        """Settle the reservation that `take` returned `mark` for: charge `charged` of its `taken`, release the rest."""
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         if not charged:

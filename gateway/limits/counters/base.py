@@ -66,7 +66,7 @@ class Counter(Protocol):
         """Charge `amount` now, first from what is reserved for `claimant`. The caller has checked that it fits."""
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
+        """Settle the charge that `take` returned `mark` for: keep `charged` of its `taken`, refund the rest."""
 
     def state(self, now_ns: int) -> CounterState:
         """Return the counter's state as far as this process knows it."""

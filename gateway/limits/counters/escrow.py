@@ -70,7 +70,7 @@ class EscrowCounter:
         mark.reserved -= amount
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
+        """Settle the reservation that `take` returned `mark` for: charge `charged` of its `taken`, release the rest."""
         assert isinstance(mark, Ledger)
         mark.reserved -= taken
         mark.settled += charged
@@ -177,7 +177,7 @@ class ConversationCounter(EscrowCounter):
         return self._ledger
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
+        """Settle the reservation that `take` returned `mark` for: charge `charged` of its `taken`, release the rest."""
         super().settle(mark, taken, charged, now_ns)
         if mark is self._ledger:
             self._until_ns = now_ns + _DAY_NS

@@ -201,11 +201,11 @@ class LeaseGrant:
         return _RESTING_WATCHED_SECONDS if self.consumption.is_resting(now_ns) else _LEASE_WATCHED_SECONDS
 
     def is_settled(self) -> bool:
-        """Return whether nothing is granted beyond what was settled, and all of it is reported."""
+        """Return whether the granted amount equals the settled amount, and all of it is reported."""
         return not self.ledger.reserved and self.spare <= 0 and self._told == (self.own, 0, self.settled_before)
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Stop using grants until they are granted again. With `keeps_lease` budget leases stay valid."""
+        """Stop using granted amounts until Redis grants them again. With `keeps_lease` budget leases stay valid."""
         if not (keeps_lease and self.counter.is_leased):
             self.granted = self.own + self.ledger.reserved
         self._told = None
@@ -217,7 +217,7 @@ class LeaseGrant:
         self.others = self.theirs = 0
 
     def give_up_excess(self) -> None:
-        """Release what the rule, lowered since, does not allow any more."""
+        """Release the granted amount above the rule's current amount, if the rule was lowered."""
         excess = self.spare - max(self.counter.amount_of(self.ledger) - self.used, 0)
         if excess > 0 and not self.counter.is_counting_only:
             self.granted -= excess
@@ -233,7 +233,7 @@ class LeaseGrant:
         return usable
 
     def is_used_up(self, away_ns: int, now_ns: int) -> bool | None:
-        """Return whether requests are refused while Redis is unreachable (since `away_ns`); `None`: there were none."""
+        """Return whether requests are refused while Redis is unreachable (since `away_ns`); `None` without requests."""
         if self.consumption.is_resting(away_ns) and not self.is_refused:
             return None
         return self.room(now_ns) < max(int(self.pace.portion), 1)

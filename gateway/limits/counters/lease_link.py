@@ -25,7 +25,7 @@ class LeasedPart(Protocol):
         """Return the line to send for the current state, including surplus that is returned."""
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Accept what was granted."""
+        """Accept the amounts that Redis granted."""
 
     def undo(self) -> None:
         """Revert the effects of `pack`."""
@@ -37,9 +37,9 @@ class LeasedPart(Protocol):
         """Return whether nothing is to be reported and nothing is leased, so that no check is needed."""
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Assume that nothing granted to this gateway's session counts any more.
+        """Stop using amounts that Redis granted to this gateway's session: Redis has ended the session.
 
-        With `keeps_lease`, what was granted under its lease still counts.
+        With `keeps_lease`, amounts granted under a budget lease stay valid.
         """
 
     def forget_data(self) -> None:
@@ -92,7 +92,7 @@ class Pace:
         self.last_ns = now_ns
 
     def expected(self, seconds: float, kept_seconds: float, now_ns: int) -> int:
-        """Return what is expected to be taken in `seconds`: at least two portions if one was taken recently."""
+        """Return the amount expected to be taken in `seconds`: at least two portions if one was taken recently."""
         passed = (now_ns - self._since_ns) / _SECOND_NS
         if passed >= _SHORTEST_TURN_SECONDS:
             weight = min(passed / _LEARNING_SECONDS, 1.0)

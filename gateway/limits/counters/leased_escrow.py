@@ -22,7 +22,7 @@ _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
 
 @trait
 class LeasedEscrow:
-    """Common behaviour of counters with grants: a trait beside an in-memory counter, whose methods it supplements."""
+    """Behaviour shared by counters that use granted amounts: a mixin for an in-memory counter."""
 
     has_slots: ClassVar[bool] = False
     is_leased: ClassVar[bool] = False  # grants outlast this gateway's session: they cover a minute without Redis
@@ -115,7 +115,7 @@ class LeasedEscrow:
 
 
 class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
-    """Concurrency slots, of which this gateway uses those granted to it."""
+    """Concurrency slots. This gateway uses the slots that Redis granted to it."""
 
     __slots__ = ("_grant", "_grants", "_link")
 
@@ -188,12 +188,12 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
+        """Settle the reservation that `take` returned `mark` for: charge `charged` of its `taken`, release the rest."""
         super().settle(mark, taken, charged, now_ns)
         self._note_settled(mark)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the conversation stands for all gateways, as far as is known."""
+        """Return the conversation's state over all gateways, as far as known."""
         return self._state_of_all(super().state(now_ns))
 
     def is_idle(self, now_ns: int) -> bool:
@@ -203,7 +203,7 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
 
 
 class LeasedBudget(BudgetCounter, LeasedEscrow):
-    """One budget. `settled` is this gateway's part; `on_settled` receives the totals of all gateways."""
+    """One budget. `settled` is the amount settled by this gateway; `on_settled` receives the totals of all gateways."""
 
     __slots__ = ("_grant", "_grants", "_link", "_tell_total")
 
@@ -243,7 +243,7 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
+        """Settle the reservation that `take` returned `mark` for: charge `charged` of its `taken`, release the rest."""
         super().settle(mark, taken, charged, now_ns)
         self._note_settled(mark)
         if mark is self._period:

@@ -47,7 +47,7 @@ class Lease:
 
 
 class BucketCharge(Mark):
-    """An amount that was charged whole in one bucket, as most are. All that are charged there share it."""
+    """An amount that was charged in one bucket, as most are. All charges in a bucket share this object."""
 
     __slots__ = ("bucket",)
 
@@ -175,7 +175,7 @@ class LeasedSliding:
         return Charge(pieces)
 
     def _write(self) -> None:
-        """Write what was charged since the last time into the books."""
+        """Add the charges of the current run to the counts by bucket."""
         if not (self._run_leased or self._run_charged or self._run_open):
             return
         leases, end = self._moved[1], self._run_end
@@ -184,7 +184,7 @@ class LeasedSliding:
         self._run_leased = self._run_charged = self._run_open = 0
 
     def _change(self, bucket: int, charged: int, opened: int) -> None:
-        """Add to what was charged in a bucket, and to what of it is open."""
+        """Add amounts to a bucket's charges, and to the part of them whose requests are still running."""
         charges = self._moved[0]
         if charged:
             charges[bucket] = charges.get(bucket, 0) + charged
@@ -192,7 +192,7 @@ class LeasedSliding:
         self._open.change(bucket, opened)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
+        """Settle the charge that `take` returned `mark` for: keep `charged` of its `taken`, refund the rest."""
         self._reserved -= taken
         self._open.is_told = False
         self._link.active[self] = None
@@ -255,7 +255,7 @@ class LeasedSliding:
         return self._is_short and self._pool > 0
 
     def earmark(self, amount: int) -> list[tuple[Lease, int]]:
-        """Set an amount of the leases aside for a request that will take it shortly."""
+        """Set part of the leased amount aside for a request that will take it shortly."""
         aside = []
         for lease in self._leases:
             part = min(amount, lease.left)
@@ -268,7 +268,7 @@ class LeasedSliding:
         return aside
 
     def release(self, aside: Sequence[tuple[Lease, int]]) -> None:
-        """Release what was set aside."""
+        """Release an amount that was set aside."""
         mono_ns = self._clock.now_ns()
         self._open.end([(True, lease.end, part) for lease, part in aside])
         for lease, part in aside:
@@ -335,7 +335,7 @@ class LeasedSliding:
             self._link.active[self] = None
 
     def undo(self) -> None:
-        """Mark the packed changes as not reported."""
+        """Mark the changes in the last `pack` as not reported."""
         for sent, moved in zip(self._sent, self._moved, strict=True):
             merge(sent, moved)
         self._sent = ({}, {})
@@ -365,8 +365,9 @@ class LeasedSliding:
         return not self._pool and self._is_reported() and not self._target(self._clock.now_ns())
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Stop using leases of an ended session, and report again what Redis freed with it: running requests still
-        count.
+        """Drop the leases of a session that Redis has ended, and report the usage of running requests again.
+
+        Redis released that usage together with the leases.
         """
         self._reduce_to(0)
         for told, moved in zip(self._open.forget_told(), self._moved, strict=True):

@@ -108,7 +108,7 @@ class SlidingCounter:
         return self._until_ns + self._buckets * self._width_ns
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Settle a charge of `taken` made under `mark`: keep `charged` (0 to `taken`) and refund the rest."""
+        """Settle the charge that `take` returned `mark` for: keep `charged` of its `taken`, refund the rest."""
         assert type(mark) is Cell
         if mark.bucket == _LEFT:
             return

@@ -23,7 +23,10 @@ class LabelledPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """The result. Tallies include the prompts with an expected classification; `None`: there were none."""
+    """Accuracy of a semantic route on labelled prompts.
+
+    `intents` is `None` if no prompt states an intent; `complexity` is `None` if no prompt states a complexity.
+    """
 
     examples: LessonReport
     intents: Tally | None
@@ -32,7 +35,7 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 async def evaluate(spec: SemanticSpec, prompts: Sequence[LabelledPrompt], embedder: Embedder) -> Evaluation:
-    """Learn from the route's examples and read the prompts. Raises EmbedderUnavailable."""
+    """Train on the route's examples, classify the prompts and compare. Raises EmbedderUnavailable."""
     lesson = await learn(spec, embedder)
     readings: list[SemanticReading] = []
     for prompt in prompts:
