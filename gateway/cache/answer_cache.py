@@ -97,7 +97,7 @@ class AnswerCache:
         self._warming: asyncio.Future[bytes | None] | None = None
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Prepare for a newer configuration: the embedder takes seconds to load, and no request should wait for it."""
+        """Prepare for a newer configuration: the embedder loads for seconds, and no request should wait for that."""
         policies = [model.cache for model in snapshot.models.values()]
         policies += [route.cache for route in snapshot.routes.values()]
         wants_meanings = any(policy is not None and policy.mode == "semantic" for policy in policies)

@@ -73,7 +73,7 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
 
 
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
-    """Return what a model's name stands for: which model, called how. Replicas of the same model do not differ.
+    """Return the identity of the model behind a name: which model, called how. All replicas of a model have the same.
 
     If a target does not name its model, its address identifies it.
     """
@@ -84,7 +84,7 @@ def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
 
 
 def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
-    """Return who may share an answer, always starting with the tenant; `None` if the user is required and unknown."""
+    """Return the scope that may share an answer, starting with the tenant; `None` if it needs an unknown user."""
     if share == "project":
         return (who.tenant, who.team, who.project)
     if share == "key":

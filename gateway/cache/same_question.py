@@ -143,7 +143,7 @@ _IN_BETWEEN: Final = re.compile(r"[.?] ")
 
 
 def compared_form(text: str) -> str:
-    """Return the form that two questions must share to share an answer."""
+    """Return a question's normalized form. Two questions get the same cached answer only if their forms are equal."""
     rest = unicodedata.normalize("NFC", text).replace("\u2019", "'")
     rest = rest.removeprefix("¿") if rest.endswith("?") else rest
     if not _PLAIN.fullmatch(rest) or _WORDING.search(rest):

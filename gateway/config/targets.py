@@ -145,7 +145,7 @@ class TargetRegistry:
 
 
 def is_same_place(one: TargetSpec, other: TargetSpec) -> bool:
-    """Return whether who may be sent to the one may be sent to the other: they are of one region and one provider."""
+    """Return whether two targets have the same region and provider: a request allowed at one is allowed at both."""
     if one is other:
         return True
     return one.region == other.region and (one.provider or one.kind) == (other.provider or other.kind)

@@ -20,7 +20,7 @@ router = APIRouter(tags=["health"])
 
 
 class HealthOut(BaseModel):
-    """The process answers."""
+    """The answer of a health check: the process responds."""
 
     status: str = "ok"
 

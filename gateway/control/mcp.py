@@ -109,7 +109,7 @@ class McpServerOut(Resource):
 
 
 class ToolRuleOut(Resource):
-    """A rule of who may use which tools."""
+    """A rule that allows or denies tools to callers."""
 
     id: str
     rules: dict[str, Any]

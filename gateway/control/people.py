@@ -25,8 +25,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class SignInGroups:
-    """What a person who signs in gets: an account of `tenant`, in the team of a group. Empty: only existing accounts
-    sign in.
+    """The account that a person gets at sign-in: one of `tenant`, in the team of a group.
+
+    If `tenant` is empty, only existing accounts sign in.
     """
 
     tenant: str = ""

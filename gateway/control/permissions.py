@@ -47,7 +47,7 @@ OPEN_PATHS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Who may read and who may write below a path. A tenant or team in the path must also be the caller's own."""
+    """The roles that may read and write below a path. A tenant or team in the path must also be the caller's own."""
 
     readers: frozenset[Standing]
     writers: frozenset[Standing] = frozenset()

@@ -149,7 +149,7 @@ class EffectOut(Resource):
 
 
 class PriceOut(Resource):
-    """A price card. `card` holds its prices as decimal text."""
+    """A price card. `card` has its prices as decimal text."""
 
     version: str
     model: str

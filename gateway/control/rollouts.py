@@ -1,4 +1,4 @@
-"""Rollouts over HTTP: a candidate beside an incumbent on a route, its progress, and the results of both."""
+"""Rollouts over HTTP: a candidate next to an incumbent on a route, its progress, and the results of both."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -49,7 +49,7 @@ class ViewQuery(PageQuery):
 
 
 class ViewOut(Resource):
-    """A view. It carries no rights: who opens it sees what they may see. `shared_by` is empty for one's own."""
+    """A view. It grants no rights: each viewer sees only data that they may see. `shared_by` is empty for one's own."""
 
     id: str
     name: str

@@ -60,7 +60,7 @@ class ControlSettings(ListenerSettings):
 
     @property
     def sign_in_groups(self) -> SignInGroups:
-        """Return what people who sign in by the identity provider get."""
+        """Return the tenant and the group prefix for people who sign in through the identity provider."""
         return SignInGroups(self.oidc_tenant, self.oidc_group_prefix)
 
     @property

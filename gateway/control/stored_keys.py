@@ -33,8 +33,9 @@ class StoredKeyOut(Resource):
 
 
 class ResealBody(Body):
-    """The key that encrypts from now on: the one that the caller has just added, so that a rotation elsewhere is not
-    mistaken for it.
+    """The id of the encryption key that the caller has just added.
+
+    It is checked, so that another caller's rotation at the same time is not mistaken for this one.
     """
 
     key_id: Annotated[str, Field(max_length=64, description="16 digits of its SHA-256; empty: any")] = ""

@@ -30,7 +30,7 @@ Name = tuple[int, str]  # of a text: its choice, and what it is there
 
 
 class _Channel:
-    """One text of the answer: its screens, and since when (ns) part of it is held back.
+    """One text of the answer: its screens, and the time (ns) since which part of it is delayed.
 
     `gone` is the held-back part that has been sent already, because another text came in between.
     """

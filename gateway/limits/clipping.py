@@ -141,7 +141,7 @@ def least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
 
 
 def ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
-    """Lower an estimate of the output to what the rules can ever allow beside the prompt, but not below `least`."""
+    """Lower an estimate of the output to the most that the rules can allow with this prompt, but not below `least`."""
     fixed = rates.at_start(tokens_in, 0)
     for counter, place in lines.capping:
         within = rates.output_within(place, counter.rule.amount - fixed[place])

@@ -350,7 +350,7 @@ class Limiter:
         return reservation.extend(wanted, self._clock.steady_ns())
 
     def release(self, grant: Grant | None) -> None:
-        """Release everything that a request holds, as if it had not been reserved: another model serves it."""
+        """Release all reservations of a request, as if they had not been made: another model serves it."""
         if grant is not None:
             grant.reservation.settle(NOTHING, self._clock.steady_ns())
 

@@ -33,7 +33,7 @@ class GatewayPieces:
         self._watch.start()
 
     def close(self) -> None:
-        """Record a last time."""
+        """Record the state once more, before the process ends."""
         if self._watch is not None:
             self._watch.stop()
 

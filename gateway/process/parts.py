@@ -202,7 +202,7 @@ def token_store(settings: GatewaySettings) -> "TokenStore":
 def window_file(
     settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot, clock: Clock
 ) -> WindowFile | None:
-    """Return the file of this process's windows, already read; `None` if Redis stores them."""
+    """Return the file with this process's limit windows, already read; `None` if Redis stores the windows."""
     if not isinstance(store, MemoryStore):
         return None
     file = WindowFile(settings.own("windows.msgpack"), store.windows, clock.steady_ns)

@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """A bounded log beside the journal, with entries in the journal's format. It is opened only to be written to."""
+    """A bounded log next to the journal, with entries in the journal's format. It is opened only to be written to."""
 
     def __init__(self, directory: Path, *, max_bytes: int) -> None:
         self._directory = directory

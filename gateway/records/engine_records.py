@@ -16,7 +16,7 @@ class JournalledEngineRecords:
         self.dropped_kv_records = 0
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Write step records, all or none. If there is no room the engine host keeps them."""
+        """Write all step records, or none if there is no room: the engine host then keeps the records."""
         now = time.time_ns()
         if not self._journal.append_all((now, record) for record in packed):
             return False

@@ -172,7 +172,7 @@ class Finish:
         self._stages.recorder.show(life)
 
     def conclude(self, life: RequestState) -> None:
-        """Send the end of the answer, or the error, and release everything that the request holds."""
+        """Send the end of the answer, or the error, and release all resources of the request."""
         reply, error = life.reply, life.error
         try:
             if error is not None:

@@ -221,7 +221,7 @@ def expected_output(limit: int | None) -> int:
 
 
 def _shed_what_is_held(life: RequestState, now_ns: int) -> None:
-    """Refuse batch requests while an SLO at risk holds them back. Raise LimitExceeded.
+    """Refuse batch requests while they are stopped to protect an SLO at risk. Raise LimitExceeded.
 
     It is a limit and not a failure: a failure would count against the SLO, which could then never recover.
     """

@@ -1,4 +1,4 @@
-"""The components that a request passes through, and the resources it holds."""
+"""The components that a request passes through, and its reserved resources."""
 
 from dataclasses import dataclass
 

@@ -369,7 +369,7 @@ class HttpConnection(Line):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no request has been in progress; one that is still arriving counts from its begin.
+        """Return the time since which no request has been in progress. An arriving request counts from its beginning.
 
         `None` while one is, or its answer is not wholly sent.
         """
@@ -483,7 +483,7 @@ class HttpConnection(Line):
             self._transport.resume_reading()
 
     def _hold_body(self, arriving: int) -> None:
-        """Count the large bodies that this connection holds: an arriving one, and those of unanswered requests."""
+        """Count the large bodies in this connection's memory: an arriving one, and those of unanswered requests."""
         held = arriving if arriving > LARGE_BODY_BYTES else 0
         for exchange in self._waiting:
             if len(exchange.body) > LARGE_BODY_BYTES:

@@ -128,7 +128,7 @@ class Handshake:
 
     @property
     def idle_since(self) -> float | None:
-        """Return when it started."""
+        """Return the time at which the handshake started."""
         return self._began
 
     def give_way(self) -> None:
@@ -167,7 +167,7 @@ class Handshake:
 
 
 def _answer_unknown(handle: Handler, shape_at: ShapeAt, exchange: Exchange) -> Serving | None:
-    """Answer who showed no certificate."""
+    """Answer requests of clients without a certificate."""
     if exchange.path in PROBES:
         return handle(exchange)
     send_error(

@@ -49,7 +49,7 @@ def read_page(query: str, *, most: int, default: int, filters: Sequence[str] = (
 
 
 def page_of(found: Sequence[dict[str, object]], limit: int) -> dict[str, object]:
-    """Return a page of at most `limit` entries; `found` has one more if there are further ones."""
+    """Return a page of at most `limit` entries. `found` has `limit` + 1 entries if more entries follow."""
     shown = list(found[:limit])
     return {
         "object": "list",

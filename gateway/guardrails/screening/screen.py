@@ -196,7 +196,7 @@ def _expression_of(patterns: tuple[str, ...]) -> Expression:
 
 
 def _judge(screening: Screening, stage: GuardStage[Detector], findings: list[Finding]) -> None:
-    """Add a stage's verdict; the first of those that block is the one that holds."""
+    """Add a stage's verdict. Of several blocking verdicts the first one applies."""
     verdict = stage.verdict(findings)
     screening.verdicts.append(verdict)
     if not stage.acts or screening.blocked is not None:

@@ -1,1 +1,1 @@
-"""Budgets: spending is stored beside the journal and published to the control database."""
+"""Budgets: spending is stored next to the journal and published to the control database."""

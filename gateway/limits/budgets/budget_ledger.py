@@ -1,4 +1,4 @@
-"""Budget totals on disk beside the journal, exact across restarts.
+"""Budget totals on disk, next to the journal, exact across restarts.
 
 Totals are written before the journal deletes the records that they contain. At start the last totals are read, and the
 records written since then are added: usage that was settled but not yet written is found in the journal, however the

@@ -51,7 +51,7 @@ def prompt_bytes(body: bytes) -> int:
 
 
 def sound_of(model: str) -> str:
-    """Return the name under which a model's bytes per millisecond of audio are learned, beside its bytes per token."""
+    """Return the name for learning a model's bytes per millisecond of audio, separate from its bytes per token."""
     return f"{model} sound"
 
 

@@ -21,7 +21,7 @@ class DrainRate:
         self._begun_ns.append(now_ns)
 
     def pause(self, now_ns: int) -> None:
-        """Record that nothing waits any more: starts say nothing about the pool's speed until something waits again."""
+        """Stop measuring because no request waits: only starts of waiting requests show the pool's speed."""
         self._last_per_second = self.per_second(now_ns)
         self._begun_ns.clear()
 

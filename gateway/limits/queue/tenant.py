@@ -16,8 +16,8 @@ class Tenant:
     """A tenant's virtual token counter and its requests.
 
     `service` counts weighted tokens of all classes, divided by the tenant's weight. Tenants are compared at a level by
-    `counter(level)`: the service plus what the tenant was lifted by at that level. A tenant that was absent from one
-    class has no claim there, and loses none elsewhere.
+    `counter(level)`: the service plus the amount that was added to the tenant's counter at that level. A tenant without
+    requests in one class gets no credit for it later, and keeps its credit in other classes.
     """
 
     __slots__ = ("id", "in_flight", "lifted", "service", "standings", "tokens_in_flight", "waiting")

@@ -122,7 +122,7 @@ class RequestCounts:
         self.refusals: dict[tuple[type[TollkeeperError], bool], int] = {}
 
     def note(self, life: RequestState, record: RequestRecord) -> None:
-        """Count a request whose caller is known."""
+        """Count a request of an authenticated caller."""
         pool = life.model.pool if life.model is not None else ""  # the record has none where no target was asked
         key = (record.api, record.operation, record.provider, record.model, pool, record.outcome, record.status)
         series = self.series.get(key)

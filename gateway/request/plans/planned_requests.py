@@ -113,7 +113,7 @@ class PlannedRequests:
 
     @staticmethod
     def _note_caller(life: RequestState, opened: RequestPlan, request: ChatRequest, context: RequestContext) -> None:
-        """Store who the caller is, and what the headers say beside the body."""
+        """Store the caller, and the headers' values that the body does not have."""
         who = opened.identity
         if context.tags or request.user:
             who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)

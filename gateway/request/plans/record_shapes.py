@@ -170,7 +170,7 @@ class KeptShapes:
 
 
 def since_ns(began_ns: int, at_ns: int | None) -> int | None:
-    """Return nanoseconds from the start of a request to an event; `None` if it did not happen."""
+    """Return the nanoseconds from a request's start to an event; `None` if the event did not happen."""
     return None if at_ns is None else max(at_ns - began_ns, 0)
 
 

@@ -42,7 +42,7 @@ class RacingSink:
             self._sink.delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Accept a complete reply."""
+        """Accept a complete reply of this attempt."""
         if self._is_ahead():
             self._sink.whole(body)
 

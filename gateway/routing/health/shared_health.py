@@ -26,7 +26,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Board(Protocol):
-    """Where gateways write and read each other's reports."""
+    """The shared storage through which gateways exchange reports on targets."""
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]: ...
     async def close(self) -> None: ...

@@ -198,7 +198,7 @@ class TargetHealth:
         return spent / count if count >= least else None
 
     def forget_times(self) -> None:
-        """Discard the measured times of answers."""
+        """Discard the measured answer times."""
         self.firsts = self.firsts_ns = self.wholes = self.wholes_ns = 0
 
     def turn(self) -> None:

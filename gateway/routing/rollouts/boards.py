@@ -45,7 +45,7 @@ class RolloutBoard(Protocol):
         """Roll back to the incumbent and raise an alert. Raise ControlUnavailable."""
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Start the next step, or promote the candidate after the last one. Raise ControlUnavailable."""
+        """Start the rollout's next step, or promote the candidate after the last step. Raise ControlUnavailable."""
 
     def close(self) -> None:
         """Close connections."""

@@ -73,7 +73,7 @@ class LiveStanding:
         return self._paces.ttft_seconds(model.id)
 
     def answer_seconds(self, leg: Leg) -> float | None:
-        """Return how long an answer of the usual length takes there, including the current queue, in seconds."""
+        """Return the seconds that an answer of usual length takes from this model, including the current queue."""
         wait_ns = None if self._waits is None else self._waits(leg.pool)
         return self._paces.answer_seconds(leg.model.id, self._output_tokens(leg.model), (wait_ns or 0) / 1e9)
 

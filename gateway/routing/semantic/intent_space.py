@@ -37,7 +37,7 @@ class IntentSpace:
         return self._blend(_products(texts, self._middles), _products(texts, self._vectors), self._counts)
 
     def held_out_scores(self) -> FloatArray:
-        """Return scores [examples, intents], each example's as if it were not among them."""
+        """Return scores [examples, intents]; each example is scored by all examples except itself."""
         vectors = self._vectors[:-1]
         own = self._is_of.astype(np.float64)
         along = vectors @ self._sums.T - own  # what is left of each sum without the example

@@ -8,8 +8,9 @@ from gateway.routing.semantic.vectors import FloatArray
 def best_threshold(right: FloatArray, wrong: FloatArray) -> float:
     """Return the threshold that separates best: the largest share of `right` at or above it minus that of `wrong`.
 
-    Youden 1950 (Index for rating diagnostic tests). Both shares have equal weight, however many scores each has. Among
-    equals it is the middle of the widest gap between scores. If `wrong` is empty, it is half of the lowest `right`.
+    Youden 1950 (Index for rating diagnostic tests). Both shares have equal weight, however many scores each has. If
+    several thresholds are equally good, the result is the middle of the widest gap between scores. If `wrong` is empty,
+    it is half of the lowest `right`.
     """
     if not len(right):
         return 1.0
