@@ -115,8 +115,8 @@ def accept(
 ) -> None:
     """Recover after a lost secret. Stop everything first.
 
-    Creates each missing secret. A secret that exists is not replaced, only accepted. Objects that depend on a lost
-    secret must be created again.
+    Creates each missing secret. A secret that exists stays as it is and counts as the valid one from now on.
+    Objects that depend on a lost secret must be created again.
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():

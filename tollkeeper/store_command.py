@@ -25,12 +25,14 @@ TARGET_PASSWORD = "TOLLKEEPER_STORE_MOVE_PASSWORD"
 
 @app.command("check")
 def check(
-    hours: Annotated[int, typer.Option(min=1, max=72, help="Look-back window for tokens, in hours.")] = DEFAULT_HOURS,
+    hours: Annotated[
+        int, typer.Option(min=1, max=72, help="How far back to compare engines' tokens with records, in hours.")
+    ] = DEFAULT_HOURS,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Check the store: damage, missing records, wrong rollups, engine tokens in no record; also journals and spools.
+    """Check the store: damage, missing records, wrong rollups, engines' tokens without a record; journals and spools.
 
     Prints one line for each finding. Status 1 if there is any.
     """

@@ -85,7 +85,11 @@ def add(
         typer.Option("--price", metavar="INPUT OUTPUT", help="USD per million input and output tokens; 0 0 is free."),
     ] = None,
     price_from_catalogue: Annotated[
-        bool, typer.Option("--price-from-catalogue", help="Take the price from the built-in price list.")
+        bool,
+        typer.Option(
+            "--price-from-catalogue",
+            help="Take the price from the built-in price list; fail if it has none, instead of asking.",
+        ),
     ] = False,
     apis: Annotated[
         str,

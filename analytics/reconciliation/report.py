@@ -50,7 +50,7 @@ CAUSE_WORDS: Final[Mapping[Cause, tuple[str, str]]] = {
         "The answer ended without a token count, so the record has an estimate or no usage. The bill has the count.",
     ),
     "retried": (
-        "Tried again",
+        "Attempt that failed",
         "An attempt failed late, and the provider billed it in addition to the one that answered.",
     ),
     "tier": ("Service tier", "Billed at another service tier than recorded, such as flex, priority or batch."),

@@ -30,7 +30,7 @@ _FOUND: Final[dict[str, Any]] = {
     "Requests": _number(format="localized", help="Requests in which the stage found something"),
     "Share of requests": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
     "Findings": _number(format="localized", help="Findings: a request may have several"),
-    "Kinds": _text(width="medium", help="Findings, with the number of requests"),
+    "Kinds": _text(width="medium", help="Kinds of findings, each with its number of requests"),
 }
 _POLICIES: Final[dict[str, Any]] = {
     "Guardrail": _text(width="small"),

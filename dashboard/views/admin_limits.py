@@ -61,7 +61,7 @@ def draw_limits(visit: Visit) -> None:
         frame,
         key=f"admin_limits_{tenant}",
         columns=_COLUMNS,
-        help="No window exceeds the amount. A refusal (429) names the retry time. Budgets are on the "
+        help="Usage in each window stays within the amount. A refusal (429) names the retry time. Budgets are on the "
         "page Budgets & alerts. Select a row to change or delete it.",
         empty="No limits: only budgets and model capacity restrict this tenant.",
     )
@@ -77,7 +77,7 @@ def _amount(row: Mapping[str, Any]) -> str:
 def _new_limit(visit: Visit, tenant: str) -> None:
     with form("New limit", f"new_limit_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
-        amount = left.text_input("Amount", help="A whole number; of USD decimals")
+        amount = left.text_input("Amount", help="A whole number; for USD, decimals are allowed")
         metric = middle.selectbox("Metric", list(_UNITS), format_func=lambda name: _UNITS[name])
         window = right.selectbox(
             "Window", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],

@@ -67,8 +67,10 @@ def draw(visit: Visit) -> None:
             "Number": _text(width="medium"),
             "Issued": _day,
             "Due": _day,
-            "Net in USD": Money(6, "Usage and corrections, before the tenant's invoice terms, currency and tax"),
-            "Payable": _text(help="With invoice terms and tax, in the document's currency"),
+            "Net in USD": Money(
+                6, "Usage and corrections, before the tenant's discount, free amount, minimum, currency and tax"
+            ),
+            "Payable": _text(help="With discount, free amount, minimum and tax, in the document's currency"),
         },
         help="Issued documents, newest first. Documents never change: a correction is a cancellation or credit "
         "note. Select a row to see it.",
@@ -175,7 +177,7 @@ def _figures(visit: Visit, board: BookBoard) -> None:
                 "Invoiced, net",
                 money(issued),
                 visit.formats.counted(len(board.documents), "document"),
-                "Invoices minus credit notes and cancellations, before the tenants' invoice terms, currency and tax.",
+                "Invoices minus credit notes and cancellations, before discounts, free amounts, minimums and tax",
             ),
             Figure(
                 "Corrections",

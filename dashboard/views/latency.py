@@ -138,7 +138,7 @@ def _over_time(visit: Visit, found: LatencyOverTime) -> None:
     histograms = found.over_time[chosen]
     if not any(each.counts for each in histograms):
         with panel(title, help=said):
-            note("Not measured in this range: answers that are not streamed have at most one token time.")
+            note("Not measured in this range: only streamed answers have the times of single tokens.")
         return
     left, right = st.columns([3, 2], gap="small")
     with left:

@@ -71,7 +71,9 @@ _LINES: Final[dict[str, Any]] = {
     "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate minus incumbent"),
     "From": _text("95 % from", width="small", help="Interval of the comparison"),
     "To": _text("to", width="small"),
-    "Seen in": _number(format="localized", help="Observations behind the interval"),
+    "Seen in": _number(
+        "Observations", format="localized", help="Number of observations from which the interval is computed"
+    ),
 }
 _HELP: Final = (
     "A candidate takes a growing share of a route and is rolled back automatically if it is worse. Change it "
@@ -225,7 +227,7 @@ def _whole(lines: Sequence[ReportLine]) -> Table:
 
 def _share(visit: Visit, found: RolloutReport) -> str:
     both = found.incumbent_requests + found.candidate_requests
-    return f"{visit.formats.percent(found.candidate_requests / both if both else None)} of both"
+    return f"{visit.formats.percent(found.candidate_requests / both if both else None)} of requests"
 
 
 def _line(line: ReportLine) -> dict[str, object]:

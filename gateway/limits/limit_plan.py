@@ -70,7 +70,7 @@ class Lines:
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
 
     def allow(self, amounts: Amounts) -> bool:
-        """Return whether no amount exceeds what a rule could ever allow."""
+        """Return whether every rule would allow its amount if nothing else were counted."""
         return fits(amounts, self._bounds)
 
     def only(self, places: Sequence[int]) -> "Lines":

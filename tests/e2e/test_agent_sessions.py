@@ -40,8 +40,12 @@ def tenant(installation: Installation, name: str) -> tuple[str, str]:
     """Create a tenant. Gives its id and its key."""
     made = f"{name}-{time.time_ns()}"
     installation.request("POST", "/v1/tenants", {"id": made, "name": name})
-    key: Any = installation.request("POST", f"/v1/tenants/{made}/keys", {"name": "agents"})
-    return made, key["secret"]
+    return made, new_key(installation, made)
+
+
+def new_key(installation: Installation, tenant: str) -> str:
+    key: Any = installation.request("POST", f"/v1/tenants/{tenant}/keys", {"name": "agents"})
+    return str(key["secret"])
 
 
 def offered(installation: Installation, key: str) -> str:
@@ -70,9 +74,10 @@ async def test_sessions_add_up_and_a_cap_stops_a_loop_in_its_stream(
     installation: Installation, provider: AgentProvider
 ) -> None:
     working, key = tenant(installation, "working")
-    looping, loop_key = tenant(installation, "looping")
+    looping, _ = tenant(installation, "looping")
     cap = {"level": "conversation", "metric": "usd", "amount_usd": "0.05"}
     installation.request("POST", f"/v1/tenants/{looping}/limits", cap)
+    loop_key = new_key(installation, looping)  # a gateway that knows it knows the limit
     for one in (key, loop_key):
         await asyncio.to_thread(wait_until_served, installation, one)  # the provider answers meanwhile
     planned = [*agents(SESSIONS, "s", key, seed=3), Agent("loop", loop_key, (300, 500), loops=True)]

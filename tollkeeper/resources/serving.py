@@ -197,7 +197,12 @@ PLAYBOOKS: Final = Resource(
     key_help="Provider, as targets name it.",
     fields=(
         Field("rules.then", "Provider that answers instead, best first; repeat for more.", "list", "--then"),
-        Field("rules.outage", "Circuit breaker settings of an outage, as YAML or @FILE.", "json", "--outage"),
+        Field(
+            "rules.outage",
+            "When the provider counts as down and as recovered: circuit breaker settings, as YAML or @FILE.",
+            "json",
+            "--outage",
+        ),
     ),
     columns=(of("provider"), Column("then", lambda row: shown(row["rules"].get("then"))), moment()),
     examples=(

@@ -65,7 +65,7 @@ PRICES: Final = Resource(
         Field("replaces", "Version of a card to end when this one starts.", verbs=("create",)),
         Field(
             "effect",
-            "If the end is in the past: preview its effect on recorded costs, or confirm it.",
+            "If this ends a card at a past time: preview the effect on recorded costs, or confirm it.",
             choices=("preview", "confirmed"),
             verbs=("create", "set"),
         ),
@@ -128,7 +128,7 @@ STANDARD_COSTS: Final = Resource(
         *VALID_TO,
         Field(
             "effect",
-            "If the end is in the past: preview its effect on recorded costs, or confirm it.",
+            "If this ends a card at a past time: preview the effect on recorded costs, or confirm it.",
             choices=("preview", "confirmed"),
             verbs=("set",),
         ),

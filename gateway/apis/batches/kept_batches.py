@@ -26,7 +26,9 @@ class KeptBatches:
         return self._store
 
     async def work(self, owner: str) -> "BatchWork":
-        """Return a gateway's access to batches; see BatchWork. Raises as `store` does."""
+        """Return the access by which the gateway `owner` claims and runs batches. Raises ConfigurationError if the
+        database's URL is unusable.
+        """
         return await asyncio.to_thread(self._open_work, owner)
 
     def _open(self) -> "BatchStore":

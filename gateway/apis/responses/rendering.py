@@ -220,7 +220,7 @@ class WholeResponse(WholeText):
         return self.output.spoken
 
     def rendered(self, index: int) -> dict[str, object]:
-        """Return the items as they are."""
+        """Return the output items, the API's field `output`. `index` is unused: a response has one choice."""
         return {"output": self.output.rendered()}
 
 

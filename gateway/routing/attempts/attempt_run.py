@@ -163,12 +163,12 @@ class AttemptRun:
         return attempt.error
 
     def succeed(self, result: Result) -> None:
-        """Store the result of a call that was made without a task."""
+        """Store the result of a call that ran without an asyncio task."""
         self.attempt.result, self.is_good = result, True
         self.finish()
 
     def fail(self, error: TollkeeperError) -> None:
-        """Store the error of an attempt that was made without a task."""
+        """Store the error of an attempt that ran without an asyncio task."""
         self.attempt.error = error
         self.finish()
 
