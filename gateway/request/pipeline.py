@@ -95,10 +95,10 @@ class Understand(Stage):
             life.request = request
         created_unix = life.started_at_ns // 1_000_000_000
         reply = life.operation.reply(ReplyFacts(life.exchange, life.id_text, created_unix, self._clock), request)
-        if life.guard is not None and isinstance(reply, GeneratedReply):
-            _filter_answer(life.guard, life, reply)
-        elif life.guard is not None and isinstance(request, TranscriptionRequest):
+        if life.guard is not None and isinstance(request, TranscriptionRequest):
             _filter_transcript(life.guard, request, reply)
+        elif life.guard is not None:
+            _filter_answer(life.guard, life, reply)
         return reply
 
     async def _guarded(self, life: RequestState, request: AnyRequest) -> AnyRequest:
@@ -127,8 +127,10 @@ async def _examine(guardrails: Guardrails, clock: Clock, guard: RequestGuard, li
         guard.spent_ns = clock.monotonic_ns() - guard.began_ns
 
 
-def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedReply) -> None:
-    """Route the answer through the guardrails first. They end a stream if they find what must not be sent."""
+def _filter_answer(guard: RequestGuard, life: RequestState, reply: Reply | None) -> None:
+    """Route a generated answer through the guardrails first. They end a stream if they find what must not be sent."""
+    if not isinstance(reply, GeneratedReply):
+        return
     answer_filter = guard.filter_answer()
     if answer_filter is not None:
         reply.filter_by(answer_filter, lambda verdict: life.end_early(cut_by(verdict)))
@@ -164,8 +166,7 @@ class Inspect(Stage):
         if not guard.plan.is_immediate:  # by policies that have come since the plan was made
             life.plan = None
         if _passes(self._guardrails, self._clock, guard, life):
-            if isinstance(life.reply, GeneratedReply):
-                _filter_answer(guard, life, life.reply)
+            _filter_answer(guard, life, life.reply)
             return None
         if life.plan is None:
             return self._inspect(life, guard)
@@ -182,8 +183,7 @@ class Inspect(Stage):
             life.prompt_bytes = prompt_bytes(life.body)
             facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
             life.reply = life.operation.reply(facts, request)
-        if isinstance(life.reply, GeneratedReply):
-            _filter_answer(guard, life, life.reply)
+        _filter_answer(guard, life, life.reply)
 
 
 class Admit(Stage):
