@@ -20,6 +20,8 @@ Tone = Literal["good", "warn", "bad"]
 _TONES: Final[dict[Tone | None, str]] = {None: "off", "good": "green", "warn": "orange", "bad": "red"}
 _VISIBLE_ROWS: Final = 12
 _SCROLLED_PIXELS: Final = 400
+_LINE_PIXELS: Final = 20
+_CELL_PIXELS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,13 @@ def show_table(
     selection_mode: Literal["single-row", "multi-row"] = "single-row",
     empty: str = "No data.",
     formats: Formats | None = None,
+    text_lines: int = 1,
 ) -> Any:
     """Draw a card with a table and its exports (of `data`, if these should have more than is shown).
 
     Returns Streamlit's selection unless `on_select` is "ignore". Missing cells are dashes. `Money` columns are in the
-    currency of `formats` (default USD); in exports money is in USD.
+    currency of `formats` (default USD); in exports money is in USD. Text longer than a cell continues on the next of
+    `text_lines` lines.
     """
     with st.container(border=True):
         _heading(title, "", help, (key, frame if data is None else data))
@@ -125,6 +129,7 @@ def show_table(
             hide_index=True,
             lazy=False,  # else Streamlit loads pandas (50 MB) to check the type
             height="content" if len(table) <= _VISIBLE_ROWS else _SCROLLED_PIXELS,
+            row_height=None if text_lines == 1 else _LINE_PIXELS * text_lines + _CELL_PIXELS,
             placeholder=UNKNOWN,
             column_config=configured,
             alt=title,

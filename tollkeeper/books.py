@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -55,7 +56,7 @@ from tollkeeper.book_author import book_author
 from tollkeeper.cost_range import Month, Tenant
 from tollkeeper.open_installation import open_control, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.printing import in_words, one_line_errors, print_json, print_table
 
 app = typer.Typer(
     help="Corrections of recorded cost, closed months, issued invoices and credit notes.", no_args_is_help=True
@@ -233,8 +234,26 @@ def profile_command(
     if as_json:
         print_json(shown)
     else:
-        for name, value in shown.items():
-            typer.echo(f"{name.replace('_', ' ')}: {value if value not in (None, '', {}) else '-'}")
+        _print_profile(shown)
+
+
+def _print_profile(shown: Mapping[str, Any]) -> None:
+    taxes = ", ".join(f"{name} {percent} %" for name, percent in shown["taxes"].items())
+    lines = {
+        "profile of": f"tenant {shown['tenant']}" if shown["tenant"] else "the issuer, who runs this installation",
+        "legal name": shown["legal_name"],
+        "address": str(shown["address"] or "").replace("\n", ", "),
+        "tax id": shown["tax_id"],
+        "purchase order": shown["purchase_order"],
+        "currency": shown["currency"],
+        "due after": f"{shown['due_days']} days",
+        "taxes": taxes,
+        "changes need two people": "yes" if shown["two_person"] else "no",
+    }
+    if shown["one_person_asked_by"]:
+        lines["one-person mode requested by"] = f"{shown['one_person_asked_by']}; a second person must confirm"
+    for name, value in lines.items():
+        typer.echo(f"{name}: {value or '-'}")
 
 
 @app.command("periods")
@@ -257,7 +276,7 @@ def review_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Put a tenant's month into review. If two people are required, another person must close it."""
+    """Mark a tenant's month as in review. If changes need two people, another person must close it."""
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
         author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
@@ -383,7 +402,7 @@ def show_command(
     if as_json:
         print_json(shown)
         return
-    typer.echo(f"{row.id}: {row.kind}, {row.state}, {row.amount_usd:f} USD in {row.entry_count} entries")
+    typer.echo(f"{row.id}: {row.kind}, {row.state}, {row.amount_usd:f} USD in {_entries(row.entry_count)}")
     typer.echo(f"reason: {row.reason}")
     typer.echo(f"by {person_of(row.author)} at {row.created_at:%Y-%m-%d %H:%M:%S} UTC")
     if row.approved_by:
@@ -442,7 +461,15 @@ def _show_document(number: str, html: Path | None, pdf: Path | None, data: Path,
     typer.echo(_issued(row))
     for name, value in shown.items():
         if value not in (None, [], {}):
-            typer.echo(f"  {name.replace('_', ' ')}: {value}")
+            typer.echo(f"  {_DOCUMENT_WORDS.get(name) or name.replace('_', ' ')}: {in_words(value)}")
+
+
+_DOCUMENT_WORDS: Final = {
+    "author": "issued by",
+    "usd_rate": "units of the currency per USD",
+    "digest": "SHA-256",
+    "is_as_issued": "unchanged since issued",
+}
 
 
 def _issued(document: BookDocument) -> str:
@@ -487,14 +514,18 @@ def _decimal(text: str) -> Decimal:
 def _booked(row: BookAdjustment) -> str:
     if row.state == "proposed":
         return f"{row.id} proposed: {row.amount_usd:f} USD; another person runs `tollkeeper books approve {row.id}`"
-    return f"{row.id} {row.state}: {row.amount_usd:f} USD in {row.entry_count} entries"
+    return f"{row.id} {row.state}: {row.amount_usd:f} USD in {_entries(row.entry_count)}"
+
+
+def _entries(count: int) -> str:
+    return f"{count} entry" if count == 1 else f"{count} entries"
 
 
 def _print_preview(preview: Preview) -> None:
     shown: Any = preview_as_json(preview)
     print_table(_PREVIEW, shown["lines"], lambda line, name: str(line[name] or "-"), "no difference")
     if preview.entries:
-        typer.echo(f"correction: {shown['amount_usd']} USD in {shown['entries']} entries")
+        typer.echo(f"correction: {shown['amount_usd']} USD in {_entries(shown['entries'])}")
     if preview.outside_validity:
         typer.echo(
             f"{preview.outside_validity} of these requests ran outside the validity of card {preview.card} and "

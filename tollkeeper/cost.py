@@ -70,6 +70,7 @@ _IF_ANY = (
     "no price",
     "usage unknown",
     "failed",
+    "refused",
 )  # columns that are shown only if a value differs from 0
 
 
@@ -98,8 +99,9 @@ def report(
 ) -> None:
     """Report requests, tokens and cost at every level.
 
-    Estimated is the part of the cost whose tokens are estimates. Requests without a price, with unknown usage, and
-    failed ones (which are free) are counted separately.
+    Estimated is the part of the cost whose tokens are estimates. Requests without a price or with unknown usage are
+    counted separately, and so are failed and refused ones, which are free. A dash is a request without a name at that
+    level.
     """
     now = datetime.now(UTC)
     with one_line_errors():
@@ -169,10 +171,18 @@ def _print(report: CostReport) -> None:
         )
     if total.failed_requests:
         typer.echo(f"failed: {_requests(total.failed_requests)}, which cost nothing")
+    if total.rejected:
+        typer.echo(
+            f"refused: {_requests(total.rejected)} (limits, budgets, guardrails, access); no model was called, so they "
+            "cost nothing and name no model"
+        )
     if total.further_attempts:
         spent = f"{usd(total.further_pico_usd):f} USD"
         unknown = f", {total.further_unpriced} of unknown cost" if total.further_unpriced else ""
-        typer.echo(f"additional attempts: {total.further_attempts}, {spent} not billed{unknown}")
+        typer.echo(
+            f"additional attempts (retries, hedges, fallbacks): {total.further_attempts}, {spent} that no tenant is "
+            f"billed for{unknown}"
+        )
 
 
 def _row(line: CostLine, report: CostReport) -> dict[str, object]:
@@ -196,6 +206,7 @@ def _figures(sums: CostSum) -> dict[str, object]:
         "no price": sums.unpriced_requests + sums.partly_unpriced_requests or "",
         "usage unknown": sums.unknown_usage_requests or "",
         "failed": sums.failed_requests or "",
+        "refused": sums.rejected or "",
     }
 
 

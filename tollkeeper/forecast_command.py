@@ -60,8 +60,10 @@ def anomalies_command(
         print_json([one.as_json() for one in found])
         return
     rows = [{**one.as_json(), **({} if one.contributor is None else one.contributor.as_json())} for one in found]
-    columns = ("tenant", "day", "observed_usd", "expected_usd", "driver", "key", "user", "model", "more_usd")
-    print_table(columns, rows, lambda row, column: str(row.get(column, "")), "nothing was unusual")
+    columns = ("tenant", "day", "observed_usd", "expected_usd", "cause", "key", "user", "model", "more_usd")
+    print_table(columns, rows, _anomaly_cell, "no tenant had unusual spending")
+    if rows:
+        typer.echo("key, user and model: who spent most of the increase, and by how much (more_usd)")
 
 
 def savings_command(
@@ -97,7 +99,16 @@ def savings_command(
         print_json(found)
         return
     columns = ("saving_usd", "tenant", "model", "action", "caution")
-    print_table(columns, found, _cell, "nothing to save was found")
+    print_table(columns, found, _cell, "no savings found")
+    if found:
+        typer.echo(
+            f"saving_usd is for the requests of the last {days} days, at current prices; "
+            "do not add savings up: two may concern the same request"
+        )
+
+
+def _anomaly_cell(row: Any, column: str) -> str:
+    return str(row.get("driver" if column == "cause" else column, ""))
 
 
 def _cell(row: Any, column: str) -> str:

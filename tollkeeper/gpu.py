@@ -1,8 +1,9 @@
 """`tollkeeper gpu`: the ledger of GPU time, and its cost by category and payer."""
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -10,7 +11,7 @@ from algorithms.gpu_time.ledger import LedgerLines
 from analytics.cost.periods import moment, time_zone
 from analytics.gpu.books import gpu_books, unknown_hours_note
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
-from analytics.gpu.idle import idle_policy
+from analytics.gpu.idle import IdlePolicy, idle_policy
 from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
 from analytics.scope import Period
 from backends.control.rates import load_rates
@@ -23,6 +24,13 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(help="GPU time: ledger, cost, standard cost cards.", no_args_is_help=True)
+
+_IDLE_WORDS: Final[Mapping[IdlePolicy, str]] = {
+    "platform": "the operator pays for idle time",
+    "use": "tenants pay for idle time in proportion to their use",
+    "reservation": "tenants pay for idle time in proportion to their reservation",
+    "peak": "tenants pay for idle time in proportion to their largest demand",
+}
 
 app.command("fit")(fit_command)
 app.command("variance")(variance_command)
@@ -96,19 +104,32 @@ def cost(
     if as_json:
         print_json(gpu_cost_as_json(answer))
         return
-    typer.echo(f"total {usd(answer.total_pico_usd):.6f} USD; idle time is charged by policy {answer.policy!r}")
+    typer.echo(f"total: {usd(answer.total_pico_usd):.6f} USD; {_IDLE_WORDS[answer.policy]}")
     rows = [
-        {"tenant": one.tenant, "USD": f"{usd(one.total_pico_usd):.6f}", "of it idle": f"{usd(one.idle_pico_usd):.6f}"}
+        {
+            "paid by": one.tenant,
+            "USD": f"{usd(one.total_pico_usd):.6f}",
+            "of which idle time": f"{usd(one.idle_pico_usd):.6f}",
+        }
         for one in answer.tenants
     ]
-    rows.append({"tenant": "(operator)", "USD": f"{usd(answer.platform_pico_usd):.6f}", "of it idle": ""})
-    print_table(("tenant", "USD", "of it idle"), rows, lambda row, column: str(row[column]), "")
+    rows.append(
+        {
+            "paid by": "(operator)",
+            "USD": f"{usd(answer.platform_pico_usd):.6f}",
+            "of which idle time": f"{usd(answer.platform_idle_pico_usd):.6f}",
+        }
+    )
+    print_table(("paid by", "USD", "of which idle time"), rows, lambda row, column: str(row[column]), "")
     if answer.unrated_ns:
         typer.echo(
             f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; create one with `tollkeeper rates create`"
         )
     if answer.unrated_cpu_ns:
-        typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have no rate (subject: cpu)")
+        typer.echo(
+            f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have no rate; "
+            "create one with `tollkeeper rates create --subject cpu`"
+        )
     if answer.unknown_hours:
         typer.echo(unknown_hours_note(answer.unknown_hours))
 

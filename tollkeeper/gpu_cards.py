@@ -21,7 +21,7 @@ from contracts.errors import NotFound
 from contracts.pricing.prices import PriceBook
 from tollkeeper.open_installation import OpenInstallation, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
-from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.printing import in_words, one_line_errors, print_json
 
 OwnModel = Annotated[str, typer.Argument(metavar="MODEL", help="Model on this installation's engine hosts.")]
 Hours = Annotated[int, typer.Option("--hours", min=2, max=71, help="Look-back window in whole hours.")]
@@ -148,4 +148,4 @@ def _show(shown: dict[str, Any], as_json: bool) -> None:
         print_json(shown)
         return
     for name, value in shown.items():
-        typer.echo(f"{name.replace('_', ' '):26} {value}")
+        typer.echo(f"{name.removeprefix('is_').replace('_', ' '):26} {in_words(value)}")

@@ -75,6 +75,17 @@ def print_record(fields: Mapping[str, str]) -> None:
             console.print(text + Text(value, style=_STYLES.get(value, "not bold")), soft_wrap=True)
 
 
+def in_words(value: object) -> str:
+    """Return a value of a JSON answer as people read it: yes or no, a dash for nothing, lists and objects unnested."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{str(name).replace('_', ' ')} {in_words(each)}" for name, each in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value)) or "-"
+    return "-" if value in (None, "") else str(value)
+
+
 def is_identity(column: str) -> bool:
     """Return whether a column has ids or names that people copy, which are never wrapped."""
     return column in ("id", "name", "version", "email") or column.endswith((" id", "_id"))

@@ -80,7 +80,7 @@ def erase_tenant_command(
 
     Its GPU time stays in the ledger without its name. Repeat it if requests may have been in progress.
     """
-    _confirm(yes, f"Erase tenant {tenant} with all its history, for good?")
+    _confirm(yes, f"Erase tenant {tenant} with all its history? This cannot be undone.")
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         say = said_to_people(as_json)
         with opened.database.session() as session:
@@ -128,7 +128,7 @@ def erase_user(
 
     The requests stay without a name: bills and rollups are made from them.
     """
-    _confirm(yes, f"Erase end user {user} of tenant {tenant}, for good?")
+    _confirm(yes, f"Erase end user {user} of tenant {tenant}? This cannot be undone.")
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         with opened.database.session() as session:
             control = in_control.erase_user(session, _author(), tenant, user)

@@ -25,7 +25,7 @@ TableName = Annotated[
 def set_days(
     table: TableName,
     days: Annotated[int | None, typer.Option(min=1, help="Days to keep rows.")] = None,
-    tenant: Annotated[str, typer.Option(help="Only this tenant's rows (default: everyone's).")] = "",
+    tenant: Annotated[str, typer.Option(help="Only this tenant's rows (default: all tenants).")] = "",
     default: Annotated[bool, typer.Option("--default", help="Remove a tenant's rule.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
@@ -39,16 +39,19 @@ def set_days(
         else:
             assert days is not None
             set_table_days(opened.store, table, days)
-    whom = f"tenant {tenant}" if tenant else "everyone"
-    typer.echo(f"{table} keeps rows of {whom} " + (f"for {days} days" if days else "as it does for everyone"))
+    whom = f"tenant {tenant}" if tenant else "all tenants"
+    typer.echo(f"{table} keeps rows of {whom} " + (f"for {days} days" if days else "as long as those of all tenants"))
 
 
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """List the tables' retention and the tenants' rules."""
+    """List the tables' retention and the tenants' rules.
+
+    Retention counts from the time of a row, or from its arrival in the store if that is later.
+    """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         rows: list[dict[str, Any]] = [
-            {"table": table.name, "tenant": "", "keeps": table.ttl or "for good"} for table in list_tables(opened.store)
+            {"table": table.name, "tenant": "", "keeps": table.kept_words} for table in list_tables(opened.store)
         ]
         rows += [
             {"table": rule.table, "tenant": rule.tenant, "keeps": f"{rule.keep_seconds // DAY_SECONDS} days"}
@@ -58,7 +61,8 @@ def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJso
     if as_json:
         print_json(rows)
     else:
-        print_table(("table", "tenant", "keeps"), rows, _cell, "no tables; run `python -m migrations`")
+        named = [{**row, "tenant": row["tenant"] or "all"} for row in rows]
+        print_table(("table", "tenant", "keeps"), named, _cell, "no tables; run `python -m migrations`")
 
 
 @app.command("apply")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 import yaml
@@ -24,6 +24,7 @@ app = group_of("slos")
 
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
+_STATUS_WORDS: Final = {"kept": "met", "burning": "burning", "broken": "missed", "no_requests": "no requests"}
 
 
 @app.command("apply", hidden=True)
@@ -90,7 +91,7 @@ def _report_cell(row: Mapping[str, Any], column: str) -> str:
         return f"{row['target_percent']} %"
     if column in ("good", "budget left"):
         value = row["good_percent" if column == "good" else "budget_remaining_percent"]
-        return "unknown" if value is None else f"{value:g} %"
+        return "unknown" if value is None else f"{value:.6g} %"
     if column == "burning":
         return ", ".join(each["pair"] for each in row["burn"] if each["is_burning"])
-    return str(row[column])
+    return _STATUS_WORDS[row["status"]] if column == "status" else str(row[column])

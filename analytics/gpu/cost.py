@@ -66,6 +66,12 @@ class GpuCost:
     unrated_cpu_ns: int = 0
     unknown_hours: int = 0
 
+    @property
+    def platform_idle_pico_usd(self) -> int:
+        """Return the idle time's cost that no tenant pays."""
+        idle = sum(self.lines_pico_usd.get(line, 0) for line in IDLE_LINES)
+        return idle - sum(tenant.idle_pico_usd for tenant in self.tenants)
+
 
 def device_models(store: StoreClient, period: Period) -> dict[str, str]:
     """Return the model of every GPU that was sampled in a range, by UUID."""
@@ -251,6 +257,7 @@ def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
             for tenant in cost.tenants
         ],
         "platform_usd": format(usd(cost.platform_pico_usd), "f"),
+        "platform_idle_usd": format(usd(cost.platform_idle_pico_usd), "f"),
         "unrated_gpu_ns": cost.unrated_ns,
         "unrated_cpu_ns": cost.unrated_cpu_ns,
         "unknown_hours": cost.unknown_hours,

@@ -10,8 +10,18 @@ from sqlalchemy.orm import Session
 
 from contracts.control import AuditEntry
 
+_DONE: Final = {
+    "create": "created",
+    "delete": "deleted",
+    "update": "changed",
+    "set": "changed",
+    "put": "changed",
+}
+_ABBREVIATIONS: Final = {"slo": "SLO", "mcp": "MCP"}
 # Nouns of actions that do not affect requests.
-_BESIDE: Final = ("session", "alert", "alert_rule", "alert_channel", "alert_silence", "saved_view", "user", "token")
+_BESIDE: Final = frozenset(
+    {"session", "alert", "alert_rule", "alert_channel", "alert_silence", "saved_view", "user", "token", "book"}
+)
 _MOST: Final = 500
 
 
@@ -41,7 +51,7 @@ def latest_before(changes: Iterable[Change], moment: datetime) -> Change | None:
 
 def _change(entry: AuditEntry) -> Change:
     noun, _, verb = entry.action.partition(".")
-    done = {"create": "created", "delete": "deleted", "update": "changed", "set": "changed", "put": "changed"}
-    past = done.get(verb) or (f"{verb}d" if verb.endswith("e") else f"{verb}ed") if verb else "changed"
-    words = f"{noun.replace('_', ' ').capitalize()} {entry.subject} was {past.replace('_', ' ')} by {entry.actor}"
+    past = _DONE.get(verb) or (f"{verb}d" if verb.endswith("e") else f"{verb}ed") if verb else "changed"
+    name = " ".join(_ABBREVIATIONS.get(word, word) for word in noun.split("_"))
+    words = f"{name[:1].upper()}{name[1:]} {entry.subject} was {past.replace('_', ' ')} by {entry.actor}"
     return Change(entry.at, entry.actor, noun, words)

@@ -121,6 +121,14 @@ class StoreTable:
         return min(found) if found else None
 
     @property
+    def kept_words(self) -> str:
+        """Return for how long a row stays, in words: "13 months", or "forever"."""
+        parts = [
+            f"{number} {unit.lower()}{'' if number == '1' else 's'}" for unit, number in _INTERVAL.findall(self.ttl)
+        ]
+        return " and ".join(parts) or self.ttl or "forever"
+
+    @property
     def final(self) -> str:
         """Return the SQL to follow the name in a SELECT that needs each key once."""
         return " FINAL" if self.is_collapsing else ""

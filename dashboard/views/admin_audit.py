@@ -20,7 +20,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "When": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm:ss"),
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
     "Action": _text(help="A noun and a verb, such as key.revoke"),
-    "To": _text(help="What was changed"),
+    "Object": _text(help="Id of the object that was changed"),
     "From": _text(width="small", help="Network address of the caller"),
     "Detail": _text(width="large", help="New value; secrets are never shown"),
 }
@@ -33,7 +33,7 @@ _PLACES: Final[dict[str, Any]] = {
     ),
     "State": _text(width="small"),
     "Entries": st.column_config.NumberColumn(format="localized", help="Verified entries"),
-    "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
+    "Last entry": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
     "Checkpoints": st.column_config.NumberColumn(
         format="localized", help="Number of signatures; each covers all earlier entries"
     ),
@@ -66,7 +66,7 @@ def draw_audit(visit: Visit) -> None:
                 "When": moment(visit, row["at"]),
                 "Who": row["actor"],
                 "Action": row["action"],
-                "To": row["subject"],
+                "Object": row["subject"],
                 "From": row["address"],
                 "Detail": json.dumps(row["detail"], ensure_ascii=False) if row["detail"] else "",
             }
@@ -184,7 +184,7 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
         "What": _named(str(place["place"])),
         "State": "✓ verifies" if fault is None else "✗ changed",
         "Entries": place["entries"],
-        "Up to": place["last"],
+        "Last entry": place["last"],
         "Checkpoints": place["checkpoints"],
         "Signed until entry": place["signed_upto"] if is_chain else place["vouched_upto"],
         "Remarks": "; ".join(remarks),

@@ -43,7 +43,7 @@ _POLICIES: Final[dict[str, Any]] = {
 _INCIDENTS: Final[dict[str, Any]] = {
     "Started": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
     "Open": st.column_config.CheckboxColumn(width="small", help="Seen again within the rule's window"),
-    "Most": _number(format="localized", help="Highest count in one window"),
+    "Highest count": _number(format="localized", help="Most requests or findings counted in one window"),
     "Limit": _number(format="localized", help="Maximum that the policy allows in a window"),
     "Refused": _number(format="localized", help="Requests above the limit that were refused with status 429"),
     "What": _text(width="large"),
@@ -142,7 +142,7 @@ def _incidents(visit: Visit) -> None:
                     "Tenant": row["tenant"],
                     "Key": row["key"],
                     "Kind": str(row["kind"]).replace("_", " "),
-                    "Most": row["peak"],
+                    "Highest count": row["peak"],
                     "Limit": row["limit"],
                     "Refused": row["throttled"],
                     "What": row["summary"],

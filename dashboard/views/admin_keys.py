@@ -34,10 +34,10 @@ _COLUMNS: Final[dict[str, Any]] = {
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Project": _text(width="small"),
-    "For": _text(width="small", help="Service account: used by a program, not a person"),
+    "Used by": _text(width="small", help="Service account: used by a program, not a person"),
     "May use": _text(help="Scopes of the key; they restrict what its tenant allows"),
     "Created": when_column(),
-    "Ends": when_column("Expiry; the key is refused afterwards"),
+    "Expires": when_column("Expiry; the key is refused afterwards"),
 }
 _OVERLAPS: Final[Mapping[str, int]] = {"at once": 0, "in an hour": 3600, "in a day": 86_400, "in a week": 604_800}
 
@@ -58,10 +58,10 @@ def draw_keys(visit: Visit) -> None:
                 "State": _state(visit, row),
                 "Team": row["team_id"],
                 "Project": row["project_id"],
-                "For": "program" if row["is_service_account"] else "person",
+                "Used by": "program" if row["is_service_account"] else "person",
                 "May use": _scopes(row["scopes"]),
                 "Created": moment(visit, row["created_at"]),
-                "Ends": moment(visit, row["expires_at"]),
+                "Expires": moment(visit, row["expires_at"]),
             }
             for row in rows
         ]
@@ -108,7 +108,7 @@ def _new_key(visit: Visit, tenant: str) -> None:
         priority = middle.selectbox(
             "Class", ["", *get_args(PriorityClass)], format_func=lambda name: name or "standard"
         )
-        ends = right.datetime_input("Ends", None, help=f"{visit.viewer.zone.key}; empty: never")
+        ends = right.datetime_input("Expires", None, help=f"{visit.viewer.zone.key}; empty: never")
         is_service = left.checkbox("Service account")
         if submit("Create key", may=may):
             body: dict[str, object] = {
@@ -132,7 +132,7 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
         with left, st.form(f"change_key_{key['id']}", border=False, enter_to_submit=False):
             name = st.text_input("Name", key["name"], max_chars=200)
             models = st.text_input("Models", ", ".join(key["scopes"].get("models") or []), placeholder="all")
-            ends = st.datetime_input("Ends", moment(visit, key["expires_at"]), help=visit.viewer.zone.key)
+            ends = st.datetime_input("Expires", moment(visit, key["expires_at"]), help=visit.viewer.zone.key)
             if submit("Save", may=may):
                 body = {"name": name, "models": _listed(models) or None, "expires_at": utc_of(visit, ends)}
                 with outcome(f"Key {name} changed"):

@@ -24,7 +24,7 @@ _TENANTS: Final[dict[str, Any]] = {
     "Time zone": _text(help="Time zone of its days and months: budgets and invoices end at midnight there"),
     "Weight": _number(help="Share of capacity under contention, relative to other tenants"),
     "Active": _check(help="Inactive: all its keys are refused"),
-    "Keeps content": _check(help="Whether its prompts and answers are stored, redacted"),
+    "Stores content": _check(help="Whether its prompts and answers are stored, with personal data redacted"),
     "Created": when_column(),
 }
 _TEAMS: Final[dict[str, Any]] = {"Team": _text(), "Name": _text(), "Projects": _text(), "Created": when_column()}
@@ -42,7 +42,7 @@ def draw_organisation(visit: Visit) -> None:
                 "Time zone": row["time_zone"],
                 "Weight": row["weight"],
                 "Active": row["is_active"],
-                "Keeps content": row["keeps_content"],
+                "Stores content": row["keeps_content"],
                 "Created": moment(visit, row["created_at"]),
             }
             for row in rows
@@ -90,7 +90,7 @@ def _change_tenant(visit: Visit, tenant: Mapping[str, Any]) -> None:
             zones = _zones()
             zone = st.selectbox("Time zone", zones, index=zones.index(tenant["time_zone"]))
             weight = st.number_input("Weight", 1, 1000, tenant["weight"])
-            keeps = st.checkbox("Store its prompts and answers, redacted", tenant["keeps_content"])
+            keeps = st.checkbox("Store its prompts and answers, with personal data redacted", tenant["keeps_content"])
             if submit("Save", may=_may_change(visit)):
                 body = {"name": title, "time_zone": zone, "weight": weight, "keeps_content": keeps}
                 with outcome(f"Tenant {name} changed"):

@@ -30,7 +30,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
     "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Other rules": _text(help="Other kinds of tokens, units, tiers and batches that the card prices"),
-    "For": _text(help="Provider, region and tenant that it applies to"),
+    "Applies to": _text(help="Provider, region and tenant that it applies to"),
     "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
 }
@@ -92,7 +92,7 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Version": row["version"],
         **{title: _usd(rates.get(leaf)) for leaf, title in _LEAVES.items()},
         "Other rules": ", ".join(others),
-        "For": ", ".join(filter(None, (row["provider"], row["region"], row["tenant_id"]))) or "everyone",
+        "Applies to": ", ".join(filter(None, (row["provider"], row["region"], row["tenant_id"]))) or "all requests",
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }
@@ -106,7 +106,7 @@ def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Cached input": _usd(row["cached_input_usd_per_mtok"]),
         "Output": _usd(row["output_usd_per_mtok"]),
         "Other rules": row["origin"],
-        "For": "everyone",
+        "Applies to": "all requests",
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }

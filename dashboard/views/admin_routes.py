@@ -20,7 +20,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Shares by weight": _text(help="Its entries, each with its share of the traffic"),
     "Fallbacks": _text(help="Fallbacks, in their order"),
     "Other rules": _text(help="Other rules"),
-    "Offered": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
+    "Active": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
     "Created": when_column(),
 }
 _EXAMPLE: Final = {
@@ -39,7 +39,7 @@ def draw_routes(visit: Visit) -> None:
                 "Shares by weight": _shared(row["rules"]),
                 "Fallbacks": ", ".join(_name(entry) for entry in row["rules"].get("fallbacks", ())),
                 "Other rules": ", ".join(name for name in row["rules"] if name not in ("choose", "fallbacks")),
-                "Offered": row["is_active"],
+                "Active": row["is_active"],
                 "Created": moment(visit, row["created_at"]),
             }
             for row in rows
@@ -101,7 +101,7 @@ def _route(visit: Visit, route: Mapping[str, Any]) -> None:
                 with outcome(f"Route {name} changed"):
                     visit.control.patch(path, body)
         offer, delete = st.columns(2)
-        word = "Withdraw" if route["is_active"] else "Activate"
+        word = "Deactivate" if route["is_active"] else "Activate"
         if offer.button(word, disabled=not may, key=f"route_offer_{name}", width="stretch"):
             with outcome(f"Route {name} changed"):
                 visit.control.patch(path, {"is_active": not route["is_active"]})

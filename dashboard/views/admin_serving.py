@@ -25,7 +25,7 @@ _MODELS: Final[dict[str, Any]] = {
     "Context": st.column_config.NumberColumn(
         format="localized", help="Context length in tokens: prompt and answer together"
     ),
-    "Offered": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
+    "Active": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
     "Created": when_column(),
 }
 _POOLS: Final[dict[str, Any]] = {
@@ -93,7 +93,7 @@ def _models(visit: Visit) -> None:
                 "Pool": row["pool_id"],
                 "Description": row["description"],
                 "Context": row["context_tokens"],
-                "Offered": row["is_active"],
+                "Active": row["is_active"],
                 "Created": moment(visit, row["created_at"]),
             }
             for row in rows
@@ -127,7 +127,7 @@ def _model(visit: Visit, model: Mapping[str, Any]) -> None:
     name, may = str(model["id"]), visit.viewer.can_write
     path = f"/v1/models/{path_segment(name)}"
     with panel(f"Model {name}"), st.container(horizontal=True):
-        word = "Withdraw" if model["is_active"] else "Activate"
+        word = "Deactivate" if model["is_active"] else "Activate"
         if st.button(word, disabled=not may, key=f"model_offer_{name}"):
             with outcome(f"Model {name} changed"):
                 visit.control.patch(path, {"is_active": not model["is_active"]})

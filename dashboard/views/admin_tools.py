@@ -22,7 +22,7 @@ _SERVERS: Final[dict[str, Any]] = {
     "Credentials": _text(help="How the gateway authenticates to the server; secrets are never shown"),
     "Default": _text(width="small", help="Whether callers that no rule covers may use its tools"),
     "USD per call": _text(width="small", help="Unless a tool has its own price; empty: unpriced"),
-    "Terms": _text(width="small", help="Patterns of tools with their own price, timeout or limit"),
+    "Per-tool settings": _text(width="small", help="Patterns of tools with their own price, timeout or limit"),
     "Created": when_column(),
 }
 _RULES: Final[dict[str, Any]] = {
@@ -98,7 +98,7 @@ def _server(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Credentials": _credentials(rules),
         "Default": rules.get("default", "allow"),
         "USD per call": rules.get("price_usd") or "",
-        "Terms": ", ".join(str(one.get("match", "")) for one in rules.get("tools", ())),
+        "Per-tool settings": ", ".join(str(one.get("match", "")) for one in rules.get("tools", ())),
         "Created": moment(visit, row["created_at"]),
     }
 

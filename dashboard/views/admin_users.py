@@ -46,7 +46,7 @@ _TOKENS: Final[dict[str, Any]] = {
         help="A token is refused after its expiry, and while its account has no right to grant the token's role"
     ),
     "Created": when_column(),
-    "Ends": when_column(),
+    "Expires": when_column(),
 }
 
 
@@ -183,7 +183,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
                 "Account": emails.get(row["account_id"], row["account_id"] or None),
                 "State": f"✗ {row['refused']}" if row["refused"] else "✓ works",
                 "Created": moment(visit, row["created_at"]),
-                "Ends": moment(visit, row["expires_at"]),
+                "Expires": moment(visit, row["expires_at"]),
             }
             for row in rows
         ],
@@ -201,7 +201,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
     with form("New token", "new_token", visit) as may:
         left, right = st.columns(2)
         name = left.text_input("Name", max_chars=120, help="Name of the token or its owner; shown in the audit log")
-        ends = right.datetime_input("Ends", None, help=f"{visit.viewer.zone.key}; empty: never")
+        ends = right.datetime_input("Expires", None, help=f"{visit.viewer.zone.key}; empty: never")
         role = _role_fields("new_token")
         if submit("Create token", may=may):
             body: dict[str, object] = {"name": name, "expires_at": utc_of(visit, ends), **role}

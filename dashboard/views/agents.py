@@ -168,7 +168,7 @@ def _loops(visit: Visit, sessions: Sequence[Session]) -> None:
             [
                 {
                     "Session": one.id,
-                    "Same call in a row": one.longest_run,
+                    "Repeated calls": one.longest_run,
                     "Cost": float(one.cost_usd),
                     "Developer": one.developer,
                     "Repository": one.repo,

@@ -167,7 +167,7 @@ def _table(visit: Visit, turns: Sequence[Turn]) -> None:
                     "Prompt": turn.input_tokens,
                     "Cached": None if not turn.input_tokens else 100 * turn.cached_tokens / turn.input_tokens,
                     "Output": turn.output_tokens,
-                    "Took": turn.took_ns / 1e9,
+                    "Duration": turn.took_ns / 1e9,
                     "Cost": None if turn.cost_usd is None else float(turn.cost_usd),
                     "Saved": None if turn.saved_usd is None else float(turn.saved_usd),
                     "Prefix broken by": turn.broken_by,
@@ -179,7 +179,7 @@ def _table(visit: Visit, turns: Sequence[Turn]) -> None:
         columns={
             "When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
             "Cached": st.column_config.NumberColumn(format="%.1f %%"),
-            "Took": st.column_config.NumberColumn(format="%.2f s"),
+            "Duration": st.column_config.NumberColumn(format="%.2f s"),
             "Cost": Money(6),
             "Saved": Money(6, "By cached tokens, minus the surcharge for writing", is_signed=True),
             "Prefix broken by": st.column_config.TextColumn(width="medium"),
@@ -204,7 +204,7 @@ def _broken(visit: Visit, turns: Sequence[Turn]) -> None:
                 {
                     "When": turn.began.astimezone(visit.viewer.zone),
                     "Agent": turn.agent or "main",
-                    "Why": turn.broken_by,
+                    "Reason": turn.broken_by,
                     "Tokens paid as new": turn.lost_tokens,
                 }
                 for turn in turns
@@ -213,7 +213,7 @@ def _broken(visit: Visit, turns: Sequence[Turn]) -> None:
         key="agents_broken",
         columns={
             "When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
-            "Why": st.column_config.TextColumn(width="large"),
+            "Reason": st.column_config.TextColumn(width="large"),
         },
         help="Providers cache prompts by their prefix: tools, instructions, then messages. After an edit, all "
         "later parts are computed again.",

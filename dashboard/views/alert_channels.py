@@ -35,9 +35,9 @@ def draw_channels(visit: Visit) -> None:
                 {
                     "Channel": row["id"],
                     "Kind": traits_of(row["kind"]).label,
-                    "Owner": row["tenant_id"] or "the installation",
+                    "Owner": row["tenant_id"] or "whole installation",
                     "Address": row["address"],
-                    "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
+                    "Receives": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "all alerts",
                     "Last delivery": latest.get(str(row["id"]), "none yet"),
                     "Created": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 }
@@ -45,8 +45,11 @@ def draw_channels(visit: Visit) -> None:
             ]
         ),
         key=_TABLE,
-        columns={"Address": st.column_config.TextColumn(help="Partly hidden, depending on your role")},
-        help="Select a row to send a test to it or to delete it. Addresses are partly hidden.",
+        columns={
+            "Address": st.column_config.TextColumn(help="Partly hidden, depending on your role"),
+            "Receives": st.column_config.TextColumn(help="Alerts of these severities and tenants only"),
+        },
+        help="Where alerts are sent. Select a row to send a test notification to it, or to delete it.",
         on_select=partial(_open_row, [str(row["id"]) for row in channels]),
         empty="No channels: alerts reach nobody. Create one below.",
     )
@@ -122,7 +125,7 @@ def _create(visit: Visit) -> None:
             "Kind", CHANNEL_KINDS, key="new_channel_kind", format_func=lambda kind: traits_of(kind).label
         )
         with third:
-            tenant = tenant_choice(visit, "new_channel_tenant", without="the installation")
+            tenant = tenant_choice(visit, "new_channel_tenant", without="whole installation")
         where = st.text_input(
             "Address",
             key="new_channel_address",

@@ -45,7 +45,7 @@ def _row(rule: Mapping[str, Any]) -> dict[str, object]:
     return {
         "Rule": rule["id"],
         "Kind": KIND_WORDS.get(rule["kind"], rule["kind"]),
-        "Owner": rule["tenant_id"] or "the installation",
+        "Owner": rule["tenant_id"] or "whole installation",
         "Notifies": ", ".join(rule["channels"]) or "nobody",
         "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "defaults",
         "Active": rule["is_active"],

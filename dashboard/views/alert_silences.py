@@ -28,12 +28,12 @@ def draw_silences(visit: Visit) -> None:
             [
                 {
                     "State": _state(row["starts_at"], row["ends_at"], visit.now),
-                    "Owner": row["tenant_id"] or "the installation",
+                    "Owner": row["tenant_id"] or "whole installation",
                     "Rule": row["rule_id"] or "all rules",
                     "Subject": row["subject"] or "everything",
                     "From": formats.moment(datetime.fromisoformat(row["starts_at"])),
                     "Until": formats.moment(datetime.fromisoformat(row["ends_at"])),
-                    "Why": row["comment"] or None,
+                    "Reason": row["comment"] or None,
                 }
                 for row in silences
             ]
@@ -69,7 +69,7 @@ def _create(visit: Visit) -> None:
         hours = third.number_input("Hours", min_value=0.1, value=8.0, key="new_silence_hours", format="%g")
         first, second = st.columns(2)
         subject = first.text_input("Subject", key="new_silence_subject", help="Beginning of a fingerprint; empty: all")
-        why = second.text_input("Why", key="new_silence_why", help="Reason, shown to others", max_chars=200)
+        why = second.text_input("Reason", key="new_silence_why", help="Reason, shown to others", max_chars=200)
         if st.form_submit_button("Create silence", type="primary"):
             ends_at = datetime.now(UTC) + timedelta(hours=hours or 0)
             body = {

@@ -36,6 +36,7 @@ def draw_alerts(visit: Visit) -> None:
         alerts_frame(visit, alerts),
         key=_TABLE,
         columns=_columns(),
+        text_lines=2,
         help="Same as `tollkeeper alerts list`, latest first. An alert is open while its condition "
         "holds. Select a row to acknowledge or silence it.",
         data=lambda: Table([_exported(alert) for alert in alerts]),
@@ -61,10 +62,10 @@ def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
                 "Severity": alert["severity"],
                 "What": alert["summary"],
                 "Kind": KIND_WORDS.get(alert["kind"], alert["kind"]),
-                "Tenant": alert["tenant"] or "the installation",
+                "Tenant": alert["tenant"] or "whole installation",
                 "Team": alert["team"],
                 "Since": formats.moment(datetime.fromisoformat(alert["opened_at"])),
-                "For": since_words(alert["opened_at"], alert["resolved_at"], visit.now),
+                "Duration": since_words(alert["opened_at"], alert["resolved_at"], visit.now),
                 "Acknowledged by": alert["acknowledged_by"],
                 "Rule": alert["rule"],
             }
@@ -83,7 +84,7 @@ def _state(alert: AlertFacts) -> str:
 
 def _detail(visit: Visit, alert: AlertFacts) -> None:
     formats = visit.formats
-    whose = alert["tenant"] or "the installation"
+    whose = alert["tenant"] or "whole installation"
     with panel(str(alert["summary"]), unit=f"{alert['severity']}, {whose}, rule {alert['rule']}"):
         told = "not notified: silenced, or its rule has no channel" if alert["is_silenced"] else "notified"
         lines = [
@@ -94,7 +95,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
             at = formats.moment(datetime.fromisoformat(alert["acknowledged_at"]))
             lines.append(f"Acknowledged by {alert['acknowledged_by']} on {at}.")
         note(" ".join(lines))
-        facts = [{"Fact": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
+        facts = [{"Field": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
         if facts:
             st.dataframe(Table(facts).as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="alert_facts")
         if alert["cause"]:
@@ -115,7 +116,7 @@ def _silence(visit: Visit, alert: AlertFacts) -> None:
         hours = st.selectbox(
             "For", _SILENCE_HOURS, index=2, key="silence_hours", format_func=lambda hours: f"{hours} hours"
         )
-        comment = st.text_input("Why", key="silence_why", help="Reason, shown to others", max_chars=200)
+        comment = st.text_input("Reason", key="silence_why", help="Reason, shown to others", max_chars=200)
         if st.form_submit_button("Silence this alert", type="primary"):
             with outcome("Silenced"):
                 # The silence gets the rule's owner: a tenant's silence does not apply to the installation's rules.
@@ -145,7 +146,7 @@ def _columns() -> dict[str, Any]:
         "Severity": st.column_config.TextColumn(help="page: needs attention now; ticket: during working hours"),
         "What": st.column_config.TextColumn(width="large"),
         "Team": st.column_config.TextColumn(),
-        "For": st.column_config.TextColumn(help="How long the alert has been, or was, open"),
+        "Duration": st.column_config.TextColumn(help="How long the alert has been, or was, open"),
     }
 
 

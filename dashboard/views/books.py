@@ -57,7 +57,7 @@ def draw(visit: Visit) -> None:
             "Reason": _text(width="medium"),
         },
         help="Months in review or closed. A month that is not listed is a draft: its numbers still change.",
-        empty="No months are closed: all are drafts. Close one with tollkeeper books close MONTH.",
+        empty="No months are closed: all are drafts. Close one with `tollkeeper books close MONTH`.",
     )
     show_table(
         "Invoices and credit notes",
@@ -70,6 +70,7 @@ def draw(visit: Visit) -> None:
             "Net in USD": Money(
                 6, "Usage and corrections, before the tenant's discount, free amount, minimum, currency and tax"
             ),
+            "Corrects": _text(help="The invoice that a credit note or cancellation corrects"),
             "Payable": _text(help="With discount, free amount, minimum and tax, in the document's currency"),
         },
         help="Issued documents, newest first. Documents never change: a correction is a cancellation or credit "
@@ -94,10 +95,10 @@ def draw(visit: Visit) -> None:
         empty="No corrections: all costs are as recorded.",
     )
     if board.has_more:
-        note("The newest 500 are shown; tollkeeper books list and tollkeeper books adjustments give all.")
+        note("The newest 500 are shown; `tollkeeper books list` and `tollkeeper books adjustments` show all.")
     note(
-        "Correct a price with tollkeeper books rerate, close a month with tollkeeper books close, credit an invoice "
-        "with tollkeeper books credit."
+        "Correct a price with `tollkeeper books rerate`, close a month with `tollkeeper books close`, credit an "
+        "invoice with `tollkeeper books credit`."
     )
 
 
@@ -133,7 +134,7 @@ def documents_frame(visit: Visit, documents: Sequence[IssuedDocument]) -> Table:
                 "Due": None if one.due_at is None else _local(visit, one.due_at),
                 "Net in USD": float(one.net_usd),
                 "Payable": f"{one.payable:f} {one.currency}",
-                "On invoice": one.corrects or None,
+                "Corrects": one.corrects or None,
             }
             for one in documents
         ]
@@ -242,7 +243,7 @@ def _adjustment(visit: Visit, row: BookAdjustment) -> None:
         Table(
             [
                 {
-                    "Used": _local(visit, entry.group.used_at),
+                    "Day of use": _local(visit, entry.group.used_at),
                     "Month": entry.period,
                     "Tenant": entry.group.tenant,
                     "Team": entry.group.team or None,
@@ -256,7 +257,7 @@ def _adjustment(visit: Visit, row: BookAdjustment) -> None:
             ]
         ),
         key="books_entries",
-        columns={"Used": _moment, "Amount": Money(6, "Above 0: more to pay; below 0: less to pay")},
+        columns={"Day of use": _day, "Amount": Money(6, "Above 0: more to pay; below 0: less to pay")},
         help="One entry for each day, payer, model and recorded price.",
         empty="It has no entries.",
     )

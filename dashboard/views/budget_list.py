@@ -22,7 +22,7 @@ from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS,
 from dashboard.visit import Visit
 
 _TABLE: Final = "budgets_table"
-_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Budget", "Webhook")
+_EVENT_COLUMNS: Final = ("Time", "Threshold", "Subject", "Spent", "Budget", "Webhook")
 
 
 def draw_budgets(visit: Visit) -> None:
@@ -60,7 +60,7 @@ def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
         [
             {
                 "Subject": whom(bar),
-                "Allows": f"{amount(formats, bar.spec, bar.spec.amount)} {PERIOD_WORDS[bar.spec.period]}",
+                "Amount": f"{amount(formats, bar.spec, bar.spec.amount)} {PERIOD_WORDS[bar.spec.period]}",
                 "Used": bar.used_share,
                 "Spent": amount(formats, bar.spec, bar.used),
                 "Reserved": amount(formats, bar.spec, bar.reserved),
@@ -104,7 +104,7 @@ def _figures(bars: Sequence[BudgetBar]) -> None:
             Figure(
                 "Budgets",
                 str(len(bars)),
-                "counted now",
+                "active",
                 "Budgets by what they count; a budget with a counter per subject shows up to five.",
             ),
             Figure(
@@ -122,7 +122,7 @@ def _figures(bars: Sequence[BudgetBar]) -> None:
                 STATE_TONES["near"] if counts["near"] else None,
             ),
             Figure(
-                "Within",
+                "Within their limit",
                 str(counts["fine"]),
                 "below 80 %",
                 "Less than 80 % of the amount is spent, and the forecast stays within it.",
@@ -195,7 +195,7 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
         return
     rows = [
         {
-            "At": visit.formats.moment(datetime.fromisoformat(event["at"])),
+            "Time": visit.formats.moment(datetime.fromisoformat(event["at"])),
             "Threshold": f"{event['threshold_percent']} %",
             "Subject": event["subject"] or "the tenant",
             "Spent": event["spent"],
@@ -217,8 +217,8 @@ def _told(event: Mapping[str, Any]) -> str:
 
 def _columns() -> dict[str, Any]:
     return {
-        "Subject": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
-        "Allows": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
+        "Subject": st.column_config.TextColumn(help="What the budget covers: tenant / team, key or user / model"),
+        "Amount": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
         "Used": st.column_config.ProgressColumn(
             format="percent",
             min_value=0,

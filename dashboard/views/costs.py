@@ -41,7 +41,7 @@ _VIEWS: Final = {
     "units": "Unit costs",
     "savings": "Savings",
     "allocations": "Allocations",
-    "standard": "Standard against actual",
+    "standard": "Standard vs. actual cost",
 }
 KEEP_SECONDS: Final = 60
 _TAG_NAME: Final = "tag_name"

@@ -26,7 +26,7 @@ def draw_allocations(visit: Visit, within: CostRange) -> None:
     file = DashboardSettings().allocations
     if file is None:
         note("No allocations are saved. Write rules into a YAML file and name it in TOLLKEEPER_ALLOCATIONS; see "
-             "docs/costs.md, Shared costs.")  # fmt: skip
+             "docs/costs.md, Divide shared costs.")  # fmt: skip
         return
     try:
         names = tuple(sorted(read_allocations(file)))

@@ -15,18 +15,11 @@ from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.views.costs_words import label_of, plural
-from dashboard.views.recommendation_table import RECOMMENDED_DAYS, RECOMMENDED_SECONDS
+from dashboard.views.recommendation_table import RECOMMENDED_DAYS, RECOMMENDED_SECONDS, show_recommendations
 from dashboard.visit import Visit
 
 _KEEP_SECONDS: Final = 300
 _MOST_ROWS: Final = 500
-_KINDS: Final = {
-    "right_size": "Smaller model",
-    "cacheable_prefix": "Cache the prefix",
-    "batch": "Send as a batch",
-    "idle_replicas": "Fewer replicas",
-    "cheaper_provider": "Cheaper provider",
-}
 
 
 def draw_savings(visit: Visit, place: CostPlace, within: CostRange) -> None:
@@ -114,32 +107,8 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
     if isinstance(found, Pending):
         note("Recommendations are being computed.")
         return
-    rows = [
-        {
-            "Saving": None if one.saving_usd is None else float(one.saving_usd),
-            "What": _KINDS.get(one.kind, one.kind),
-            "Tenant": one.tenant or "all tenants",
-            "Model": one.model,
-            "Recommendation": one.action,
-            "Caveat": one.caution,
-            "Evidence": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one.evidence.items()),
-        }
-        for one in found
-    ]
-    show_table(
-        f"Recommended savings, from the last {RECOMMENDED_DAYS} days",
-        Table(rows),
-        key="costs_recommendations",
-        formats=visit.formats,
-        columns={
-            "Saving": Money(4, "For the period examined; a dash if it has no price yet"),
-            "Recommendation": st.column_config.TextColumn(width="large"),
-            "Caveat": st.column_config.TextColumn(width="medium", help="Limits of this estimate"),
-            "Evidence": st.column_config.TextColumn(width="large"),
-        },
-        help="Same as `tollkeeper savings`, at current price cards. Do not add savings up: two may cover "
-        "the same requests.",
-        empty="No savings found.",
+    show_recommendations(
+        f"Recommended savings, from the last {RECOMMENDED_DAYS} days", found, visit.formats, key="costs_recommendations"
     )
 
 

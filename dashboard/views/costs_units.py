@@ -138,7 +138,9 @@ def _columns() -> dict[str, Any]:
         "Per 1k tokens": Money(6, "Over input and output together"),
         "Per 1M tokens": Money(4, "Over input and output together"),
         "Per 1M output tokens": Money(4, "The whole cost over the output tokens that have a price"),
-        "Tokens per request": number(format="localized", help="Input and output, mean over admitted requests"),
+        "Tokens per request": number(
+            format="localized", help="Input and output; mean over requests that were not refused"
+        ),
         "Requests": number(format="localized", help="All requests, including refused ones"),
         "Without a price": number(format="localized", help="No price card, or usage unknown: not in the means"),
     }

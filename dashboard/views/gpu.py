@@ -124,7 +124,7 @@ def _draw_shares(visit: Visit, use: GpuUse) -> None:
         columns=["Tenant", "Team", "GPU time", "Share", "Requests"],
     )
     number = st.column_config.NumberColumn
-    with panel("Who used it", help="The same GPU time over the whole range; an empty team is a key without one."):
+    with panel("Share by team", help="The same GPU time over the whole range; an empty team is a key without one."):
         if frame.empty:
             note("No GPU time in this range." if use.is_complete else "Loading …")
             return

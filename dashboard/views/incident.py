@@ -48,6 +48,9 @@ def draw(visit: Visit) -> None:
             st.warning("This alert does not exist, is older than 400 days, or you don't have access to it.")
             return
     scope, noticed = _about(visit, alert)
+    if alert is None and scope.start > visit.scope.start:
+        start, end = visit.formats.moment(scope.start), visit.formats.moment(scope.end)
+        note(f"Only the last {_LONGEST.total_seconds() / 3600:g} hours of the range: {start} – {end}.")
     period = Period(scope.start, scope.end)
     evidence = visit.read(read_evidence, period, noticed, scope.tenant, scope.team, scope.model)
     if alert is not None:
@@ -217,6 +220,7 @@ def _draw_changes(visit: Visit, changes: Sequence[Change]) -> None:
         "Changes",
         Table([{"When": visit.formats.moment(one.at), "What": one.words} for one in reversed(changes)]),
         key="incident_changes",
+        text_lines=2,
         columns={"What": st.column_config.TextColumn(width="large")},
         help="Changes of configuration, prices, limits and rollouts from the audit log, engine restarts, and circuits "
         "that opened or closed.",

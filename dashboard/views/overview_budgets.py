@@ -31,8 +31,7 @@ def draw_budget_bars(visit: Visit) -> None:
         else:
             rows = "".join(_row(visit, bar) for bar in bars[:_SHOWN])
             st.markdown(
-                '<div style="display:grid;grid-template-columns:minmax(9rem,auto) 1fr auto;gap:0.55rem 0.9rem;'
-                f'align-items:center;font-size:0.92rem;padding-bottom:0.6rem">{rows}</div>',
+                f'<div style="font-size:0.92rem;padding-bottom:0.6rem">{rows}</div>',
                 unsafe_allow_html=True,
             )
         more = len(bars) - _SHOWN
@@ -55,13 +54,14 @@ def _row(visit: Visit, bar: BudgetBar) -> str:
         f"{amount(formats, spec, bar.used)} of {amount(formats, spec, spec.amount)} "
         f"({formats.percent(bar.used_share)}), {STATE_WORDS[bar.state]}"
     )
-    return (
-        f"<span>{escape(whom(bar))}<br>"
+    return (  # a narrow window gives the bar and the words a line each
+        '<div style="display:flex;flex-wrap:wrap;gap:0.3rem 0.9rem;align-items:center;margin-bottom:0.55rem">'
+        f'<span style="flex:0 0 9rem;overflow-wrap:anywhere">{escape(whom(bar))}<br>'
         f'<span style="opacity:0.7;font-size:0.82rem">{escape(spec.period)}, {"hard" if spec.is_hard else "soft"}'
         "</span></span>"
-        '<span role="img" style="position:relative;display:block;height:10px;border-radius:5px;'
+        '<span role="img" style="position:relative;flex:1 1 14rem;height:10px;border-radius:5px;'
         'background:color-mix(in srgb, currentColor 12%, transparent)" '
         f'aria-label="{escape(said)}"><span style="position:absolute;left:0;top:0;bottom:0;border-radius:5px;'
         f'width:{used:.2f}%;background:{color}"></span>{mark}</span>'
-        f'<span style="text-align:right;white-space:nowrap">{escape(said)}</span>'
+        f'<span style="flex:0 1 21rem;text-align:right">{escape(said)}</span></div>'
     )

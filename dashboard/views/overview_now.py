@@ -191,7 +191,7 @@ def _promises(visit: Visit) -> None:
         f"{names.count('kept')} of {total}",
         ", ".join(part for part in parts if part) or "no error budget is burning",
         tone,
-        unit="kept",
+        unit="met",
     )
 
 

@@ -9,18 +9,13 @@ from contracts.control import Role
 from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard.forms import show_refusal
 from dashboard.page import Page
-from dashboard.panels import contained, note, panel, show_table
+from dashboard.panels import contained, note, panel
 from dashboard.planner_run import PlannerRun, planner_runs
 from dashboard.slow_answers import Pending
 from dashboard.states import escaped
 from dashboard.views.planner_form import asked_for, command_of
 from dashboard.views.planner_result import show_result
-from dashboard.views.recommendation_table import (
-    RECOMMENDATION_COLUMNS,
-    RECOMMENDED_DAYS,
-    RECOMMENDED_SECONDS,
-    recommendations_frame,
-)
+from dashboard.views.recommendation_table import RECOMMENDED_DAYS, RECOMMENDED_SECONDS, show_recommendations
 from dashboard.visit import Visit
 
 _RUN_KEY = "planner_run"
@@ -121,15 +116,7 @@ def _recommendations(visit: Visit) -> None:
             with panel("Recommendations"):
                 note("The last week's records are being analysed.")
             return
-        show_table(
-            "Recommendations",
-            recommendations_frame(found, visit.formats),
-            key="planner_recommendations",
-            columns=RECOMMENDATION_COLUMNS,
-            help=f"What the last {RECOMMENDED_DAYS} days' records could have saved at current prices, "
-            "largest first. Do not add them up: two may concern the same request.",
-            empty="No recommendations: nothing in the last week's requests would save 10 % or more.",
-        )
+        show_recommendations("Recommendations", found, visit.formats, key="planner_recommendations")
 
 
 PLANNER = Page(

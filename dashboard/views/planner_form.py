@@ -31,7 +31,7 @@ def asked_for(visit: Visit) -> PlanJob:
             "KV blocks", 1, None, None, key="plan_blocks", placeholder="as measured", help="KV cache size"
         )
         setup = st.text_area(
-            "A replica as JSON",
+            "Description of a replica (JSON)",
             key="plan_setup",
             height=90,
             placeholder="Empty: fitted to the steps that engines measured in the hours above",
@@ -103,10 +103,12 @@ def _changes(visit: Visit) -> WhatIf:
         with st.expander("Other hardware or step sizes"):
             left, right = st.columns(2)
             names = ["", *GPUS]
-            gpu = left.selectbox("Measured on", names, key="plan_gpu", format_func=lambda name: name or "not set")
-            to_gpu = right.selectbox("On this GPU", names, key="plan_to_gpu", format_func=lambda name: name or _SAME)
+            gpu = left.selectbox("Measured on GPU", names, key="plan_gpu", format_func=lambda name: name or "not set")
+            to_gpu = right.selectbox(
+                "Simulate on GPU", names, key="plan_to_gpu", format_func=lambda name: name or _SAME
+            )
             weights = left.selectbox(
-                "Weights in", ["", *WEIGHT_BYTES], key="plan_weights", format_func=lambda name: name or _SAME
+                "Precision of weights", ["", *WEIGHT_BYTES], key="plan_weights", format_func=lambda name: name or _SAME
             )
             chunk = right.number_input("Tokens per step", 1, None, None, key="plan_chunk", placeholder=_SAME)
             parameters = left.number_input(
@@ -117,7 +119,7 @@ def _changes(visit: Visit) -> WhatIf:
                 "KV bytes per token", 1.0, None, None, key="plan_kv_bytes", placeholder="not set",
                 help="KV cache bytes per token, all layers",
             )  # fmt: skip
-            to_price = left.text_input("USD per hour there", key="plan_to_price", placeholder=_SAME)
+            to_price = left.text_input("USD per hour of that GPU", key="plan_to_price", placeholder=_SAME)
     return WhatIf(
         traffic=traffic,
         spot_share=None if spot is None else spot / 100,

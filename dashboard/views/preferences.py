@@ -31,7 +31,7 @@ def draw(visit: Visit) -> None:
                 "Create accounts for others with `tollkeeper accounts add`."
             )
     chosen: Preferences = st.session_state.get(PREFERENCES_KEY) or visit_preferences(visit)
-    with panel("How it is written", help="Kept in a cookie of this browser; links that you share do not carry it."):
+    with panel("Formats", help="Kept in a cookie of this browser; links that you share do not carry it."):
         zone = _choice("Time zone", [_BROWSER, *sorted(available_timezones())], chosen.zone, f"{viewer.zone.key}")
         locale = _choice("Numbers and dates", [_BROWSER, *LOCALES], chosen.locale, LOCALES[viewer.locale], LOCALES)
         currency = chosen.currency
@@ -63,7 +63,7 @@ def _choice(label: str, values: list[str], chosen: str, meant: str, names: dict[
             values,
             index=values.index(chosen) if chosen in values else 0,
             key=f"preference_{label}",
-            format_func=lambda value: (names or {}).get(value, value) if value else f"As here: {meant}",
+            format_func=lambda value: (names or {}).get(value, value) if value else f"Default: {meant}",
             width=360,
         )
     )

@@ -48,20 +48,20 @@ def draw(visit: Visit) -> None:
         _figures(visit, chosen)
         _causes(visit, chosen, board)
     show_table(
-        "Providers' months",
+        "Compared months",
         months_frame(visit, board.reconciliations),
         key="reconciliation_months",
         columns={
             "Billed": Money(2),
             "Recorded": Money(2),
             "Difference": Money(2, "Billed minus recorded", is_signed=True),
-            "Unknown": Money(2, "Differences without a cause, as absolute values"),
+            "Unexplained": Money(2, "Differences without a known cause; absolute values, summed"),
             "Compared": _moment,
         },
         formats=visit.formats,
         help="Months with an imported bill. Select a row to see its differences.",
         on_select=partial(_open_month, [(row.provider, row.month) for row in board.reconciliations]),
-        empty="No bills yet. Import one with tollkeeper reconcile import FILE.",
+        empty="No bills yet. Import one with `tollkeeper reconcile import FILE`.",
     )
     if board.bills:
         show_table(
@@ -89,10 +89,10 @@ def _figures(visit: Visit, row: Reconciliation) -> None:
             ),
             Figure("Difference", money(difference), "billed minus recorded", "The causes below sum to it exactly."),
             Figure(
-                "Unknown",
+                "Unexplained",
                 money(row.unknown_usd),
-                "without a cause",
-                "Unexplained tokens, as absolute values.",
+                "without a known cause",
+                "Sum of the absolute values of differences without a known cause.",
                 "bad" if row.unknown_usd else "good",
             ),
         ]
@@ -190,7 +190,7 @@ def months_frame(visit: Visit, rows: Sequence[Reconciliation]) -> Table:
                 "Billed": float(row.billed_usd),
                 "Recorded": float(row.recorded_usd),
                 "Difference": float(row.billed_usd - row.recorded_usd),
-                "Unknown": float(row.unknown_usd),
+                "Unexplained": float(row.unknown_usd),
                 "Compared": _local(visit, row.computed_at),
             }
             for row in rows

@@ -23,7 +23,7 @@ STAGES: Final[dict[Stage, tuple[str, str]]] = {
     "cold_start": ("Cold start", "#a8764a"),
     "engine_queue": ("Engine queue", "#d9702b"),
     "first_token": ("Prefill and network", "#2f7ed8"),
-    "answer": ("Until its answer", "#2f7ed8"),
+    "answer": ("Until the answer", "#2f7ed8"),
     "tokens": ("Tokens", "#1f9d76"),
     "finish": ("Finish", "#8a94a6"),
 }

@@ -255,7 +255,7 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
     costs = cost_lines(request, visit.read_control(card_list, visit.viewer.tenant).cards)
     rows: list[dict[str, object]] = [
         {
-            "Tokens of": _kind(line),
+            "Kind of usage": _kind(line),
             "Tokens": line.tokens,
             "Rate": None if line.usd_per_unit is None else float(line.usd_per_unit),
             "Cost": None if line.cost_usd is None else float(line.cost_usd),
@@ -265,13 +265,13 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
     if costs.rest_usd:
         is_known = any(line.cost_usd is not None for line in costs.lines)
         name = "not explained by the card" if is_known else "the price card is unknown"
-        rows.append({"Tokens of": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
+        rows.append({"Kind of usage": name, "Tokens": None, "Rate": None, "Cost": float(costs.rest_usd)})
     number = st.column_config.NumberColumn
     if costs.missing:
         st.warning(costs.missing)
     show_table(
         "Cost, line by line",
-        Table(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),
+        Table(rows, columns=["Kind of usage", "Tokens", "Rate", "Cost"]),
         key="request_cost",
         formats=visit.formats,
         help="Tokens by kind at the rates of its price card. What the card does not explain "
@@ -373,11 +373,11 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
             [
                 {
                     "No.": each.number,
-                    "Why": each.reason,
+                    "Reason": each.reason,
                     "Target": each.replica,
                     "Outcome": each.outcome + (f" {each.error_code}" if each.error_code else ""),
-                    "After": each.began_ns / 1e6,
-                    "Took": each.duration_ns / 1e6,
+                    "Started": each.began_ns / 1e6,
+                    "Duration": each.duration_ns / 1e6,
                     "Cost": None if each.cost_usd is None else float(each.cost_usd),
                 }
                 for each in request.tries
@@ -386,8 +386,10 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
         key="request_tries",
         formats=visit.formats,
         columns={
-            "After": st.column_config.NumberColumn("After ms", format="%.4g", help="Start, from the arrival"),
-            "Took": st.column_config.NumberColumn("Took ms", format="%.4g"),
+            "Started": st.column_config.NumberColumn(
+                "Started after ms", format="%.4g", help="From the arrival of the request"
+            ),
+            "Duration": st.column_config.NumberColumn("Duration ms", format="%.4g"),
             "Cost": Money(6),
         },
         help="Each target that was called, and why.",
@@ -402,7 +404,7 @@ def _draw_facts(request: SingleRequest) -> None:
         rows.append(("verdicts", ", ".join(request.verdicts)))
     show_table(
         "All other fields",
-        Table(rows, columns=["Fact", "Value"]),
+        Table(rows, columns=["Field", "Value"]),
         key="request_facts",
         help="The record as stored. It has no prompts and answers, and no fields that were not reported.",
     )

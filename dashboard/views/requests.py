@@ -208,7 +208,7 @@ def list_frame(visit: Visit, answer: FoundPage) -> Table:
                 "Tenant": one.tenant,
                 "Team": one.team or None,
                 "Model": one.model or one.requested_model,
-                "Why": one.error_code or one.finish_reason or None,
+                "Finish or error": one.error_code or one.finish_reason or None,
                 "Duration": one.duration_ns / 1e6,
                 "TTFT": None if one.ttft_ns is None else one.ttft_ns / 1e6,
                 "In": one.input_tokens,
@@ -230,14 +230,16 @@ def _columns() -> dict[str, Any]:
         "Tenant": words(width="small"),
         "Team": words(width="small"),
         "Model": words(help="The model that answered, else the requested one"),
-        "Why": words(help="The error's code, or why the answer ended"),
+        "Finish or error": words(
+            help="Why the answer ended, such as stop or length; or the error's code (docs/errors.md)"
+        ),
         "Duration": number("Duration ms", format="%.4g", help="From its arrival to the end of its answer"),
         "TTFT": number("TTFT ms", format="%.4g", help="From its arrival to its first token"),
         "In": number("In tokens", format="localized", help="Prompt tokens, cached ones included"),
         "Out": number("Out tokens", format="localized", help="Generated tokens, reasoning included"),
         "Cost": Money(6, "At the price valid then; empty means unpriced, not free"),
         "Attempts": number(format="%d", help="Number of attempts"),
-        "User": words(help="The end user that the application named"),
+        "User": words("End user", help="The end user that the application named"),
     }
 
 

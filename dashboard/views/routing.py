@@ -84,7 +84,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
     further = further_by_reason(board.tries)
     figures = [
         Figure(
-            "Reached a target",
+            "Sent to a target",
             formats.count(total.requests),
             f"{formats.percent(total.error_share)} failed",
             "Requests that were sent to a target, without cache hits and refusals.",
@@ -110,7 +110,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
         Figure(
             "Prefix hits",
             formats.percent(total.cached_share),
-            f"of {formats.count(total.input_tokens)}",
+            f"of {formats.count(total.input_tokens)} prompt tokens",
             "Prompt tokens that a target found in its cache, of all prompt tokens that were reported.",
         ),
         Figure(
@@ -129,11 +129,11 @@ def _open_circuits(visit: Visit, state: GatewayState) -> Figure:
     text = "Targets that get no requests now: circuit open, or paused by Retry-After."
     if state.problem:
         return Figure(
-            "Circuit open", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
+            "Open circuits", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
         )
     count = len(state.away)
     beside = ", ".join(list(state.away)[:2]) or "all targets in use"
-    return Figure("Circuit open", visit.formats.count(count), beside, text, "bad" if count else "good")
+    return Figure("Open circuits", visit.formats.count(count), beside, text, "bad" if count else "good")
 
 
 def _targets(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> None:
@@ -155,7 +155,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             "Failed attempts",
             failed_tries(board, zone),
             key="routing_failed_tries",
-            unit="attempts by target",
+            unit="by target",
             help="Failed attempts, even if another attempt answered.",
             data=lambda: failed_tries_frame(board),
         )
@@ -171,10 +171,10 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
     with right:
         counts = further_by_reason(board.tries)
         show_chart(
-            "Attempts by reason",
+            "Additional attempts",
             reasons(counts),
             key="routing_reasons",
-            unit="tries",
+            unit="by reason",
             help="fallback: another target or model. retry: again after a pause. hedge: a second target in "
             "parallel. continuation: an answer continued elsewhere. escalation: a better model in a cascade.",
             data=lambda: Table({"reason": list(counts), "tries": list(counts.values())}),
@@ -254,28 +254,28 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
     zone = visit.viewer.zone
     with left:
         show_table(
-            "Most regretted choices",
+            "Choices with the highest regret",
             decisions_frame(board.decisions, zone),
             key=_DECISIONS,
             columns=DECISION_COLUMNS,
-            help="Select a row to see its alternatives.",
+            help="Select a row to see the prediction for each target.",
             on_select=partial(_choose_row, [one.request_id for one in board.decisions]),
         )
     chosen = st.session_state.get(_CHOSEN)
     decision = next((one for one in board.decisions if one.request_id == chosen), board.decisions[0])
     with right:
         show_chart(
-            "Its alternatives",
+            "Predictions of the selected choice",
             prediction_bars(decision),
             key="routing_alternatives",
-            unit="predicted ms to first token",
+            unit="ms to first token",
             help="Prediction for each target when the request arrived, the chosen one in full colour; "
             "the line is the actual time.",
             data=lambda: Table(
                 {"target": list(decision.predicted_ms), "predicted_ms": list(decision.predicted_ms.values())}
             ),
         )
-        page_link("requests", "Open this request", {"request": decision.request_id}, icon=":material/open_in_new:")
+        page_link("requests", "Open its request", {"request": decision.request_id}, icon=":material/open_in_new:")
 
 
 def _choose_row(ids: Sequence[str]) -> None:

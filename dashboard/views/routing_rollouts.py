@@ -46,7 +46,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Step": _number(format="%d", width="small", help="Current step, from 1"),
     "Steps": _number(format="%d", width="small", help="Number of steps"),
     "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
-    "Why": _text(width="large", help="The reason of the last change"),
+    "Reason": _text(width="large", help="The reason of the last change"),
 }
 _ARMS: Final[dict[str, Any]] = {
     "Arm": _text(width="small"),
@@ -125,7 +125,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Step": row["step"] + 1,
         "Steps": len(steps) or None,
         "Changed": moment(visit, row["updated_at"]),
-        "Why": row["reason"],
+        "Reason": row["reason"],
     }
 
 

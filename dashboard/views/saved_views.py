@@ -91,7 +91,7 @@ def _keep(visit: Visit, page: str) -> None:
         shown = ", ".join(f"{parameter} {value}" for parameter, value in kept.items()) or "all requests of an hour"
         st.caption(f"It contains: {escaped(shown)}")
         is_shared = st.checkbox(_share_words(visit), key="saved_view_shared", help=_SHARING)
-        if st.form_submit_button("Keep", type="primary"):
+        if st.form_submit_button("Save view", type="primary"):
             body = {"name": name, "page": page, "parameters": kept, "is_shared": is_shared}
             with outcome(f"Saved as {name}"):
                 visit.control.post(_PATH, body)

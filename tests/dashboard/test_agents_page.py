@@ -46,7 +46,7 @@ def test_sessions_loops_and_costs_by_repository_are_shown(session: Any) -> None:
     found = metrics(app)
     assert (found["Sessions"], found["Loops"], found["Prompt cache"]) == ("1", "1", "45.0 %")
     assert frame(app, "Repository")["Repository"].tolist() == ["acme/shop"]
-    assert frame(app, "Same call in a row")["Same call in a row"].tolist() == [3]
+    assert frame(app, "Repeated calls")["Repeated calls"].tolist() == [3]
     assert frame(app, "Branch")["Turns"].tolist() == [4]
 
 

@@ -20,6 +20,7 @@ from analytics.alerts.links import Links
 from backends.channels.base import ChannelSettings
 from backends.channels.table import open_senders
 from backends.control.alert_rules import NewRule, create_channel, create_rule
+from backends.control.book_periods import ProfileChange, set_profile
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
@@ -172,7 +173,19 @@ async def test_the_alert_of_a_used_up_budget_leads_to_what_it_refuses(
 
 async def test_a_quiet_range_has_no_cause(control: ControlDatabase, empty_store: Any) -> None:
     fill(empty_store, requests(20, 30), [])
-    assert "No failed, refused or slow requests in this range" in words(opened("incident", {"range": "1h"}))
+    page = words(opened("incident", {"range": "1h"}))
+    assert "No failed, refused or slow requests in this range" in page and "Only the last" not in page
+
+
+async def test_a_range_beyond_six_hours_names_what_is_looked_at(control: ControlDatabase, empty_store: Any) -> None:
+    author = Author("ann", NOW - timedelta(minutes=10))
+    with control.session() as session:
+        create_tenant(session, author, "acme", "Acme")
+        set_profile(session, author, "acme", ProfileChange(legal_name="Acme GmbH"))
+    page = opened("incident", {"range": "24h"})
+    assert "Only the last 6 hours of the range" in words(page)
+    (changes,) = [frame.value for frame in page.dataframe if "What" in frame.value]
+    assert list(changes["What"]) == ["Tenant acme was created by ann"]  # books change no request
 
 
 def fill(store: Any, records: list[RequestRecord], steps: list[StepRecord]) -> None:

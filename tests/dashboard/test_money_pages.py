@@ -399,7 +399,7 @@ def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
     assert card["card"]["usd_per_unit"] == {"image": "0.04", "image.hd": "0.08"} and not card["card"]["usd_per_mtok"]
     rows = page(prices_page).dataframe[0].value.to_dict("records")
     (row,) = (row for row in rows if row["Version"] == "dall-e/1")
-    assert (row["Other rules"], row["For"]) == ("image $0.04, image.hd $0.08", "eu")
+    assert (row["Other rules"], row["Applies to"]) == ("image $0.04, image.hd $0.08", "eu")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_month_has_its_sums_causes_and_differences(provider: str) -> None:
     app = shown()
     figures = {metric.label: metric.value for metric in app.metric}
     assert (figures["Billed"], figures["Recorded"], figures["Difference"]) == ("$3.25", "$0.00", "$3.25")
-    assert figures["Unknown"] == "$2.50"
+    assert figures["Unexplained"] == "$2.50"
     text = cells(app)
     for words in (provider, MONTH, "Tax", "No price card", "Unknown", "costs.json"):
         assert words in text

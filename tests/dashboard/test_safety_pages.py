@@ -130,7 +130,7 @@ def test_a_stage_on_both_sides_is_told_on_both_and_what_stages_found_is_counted(
 
 def test_a_rollouts_state_and_reason_are_told() -> None:
     (table,) = (each.value for each in drawn("rollouts", SAID).dataframe)
-    assert table["State"][0] == "✗ rolled back" and table["Why"][0] == "errors 9 % against 1 %"
+    assert table["State"][0] == "✗ rolled back" and table["Reason"][0] == "errors 9 % against 1 %"
     assert table["Step"][0] == 1
 
 

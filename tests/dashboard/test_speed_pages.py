@@ -243,7 +243,7 @@ def test_one_request_shows_its_time_its_money_and_its_slowest_token(fill: Fill) 
     said = words(app)
     assert "Token 1 was the slowest, 40 ms: 70.0 % of it own compute" in said
     assert "Its alternatives were not recorded" in said
-    facts = next(each.value for each in app.dataframe if "Fact" in each.value)
+    facts = next(each.value for each in app.dataframe if "Field" in each.value)
     assert "llama" in facts["Value"].tolist()
 
 

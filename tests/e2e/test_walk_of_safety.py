@@ -205,7 +205,7 @@ def test_a_view_is_kept_under_a_name_opened_and_renamed(browsing: Browsing, page
     browsing.visit(page, "requests?range=24h&outcome=rejected&q=status:400")
     _menu(page)
     page.get_by_label("Save this view as").fill(f"Refused {name}")
-    page.get_by_role("button", name="Keep", exact=True).click()
+    page.get_by_role("button", name="Save view", exact=True).click()
 
     def kept() -> list[Any]:
         views: Any = browsing.installation.request("GET", "/v1/saved-views")

@@ -68,6 +68,22 @@ def test_a_report_s_json_is_what_clients_counted(store: Any, place: list[str], t
     assert len(list((tmp_path / "invoices").glob("*.pdf"))) == 2
 
 
+def test_a_report_names_refused_requests_and_additional_attempts(store: Any, place: list[str]) -> None:
+    tenant, start = f"tenant-{uuid4()}", datetime(2046, 3, 3, 10, tzinfo=UTC)
+    records = [
+        request(start, who=Identity(tenant), usage=Usage(input_text=5, output_text=2), cost_pico_usd=7_000_000),
+        request(start, who=Identity(tenant), model="", outcome="rejected", status=429, usage=Usage()),
+    ]
+    writer = store.client("writer")
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=str(uuid4()))
+    writer.close()
+    asked = ["--from", "2046-03-03", "--to", "2046-03-04", "--tenant", tenant, "--by", "model", *place]
+    shown = CliRunner().invoke(app, ["cost", "report", *asked]).stdout
+    heading, *lines = [line.split() for line in shown.splitlines()]
+    assert heading[-1] == "refused" and lines[0] == ["-", "1", "0", "0", "0", "0.000000", "1"]
+    assert "refused: 1 request (limits, budgets, guardrails, access); no model was called" in shown
+
+
 def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
     engine, device = f"engine-{uuid4()}", f"GPU-{uuid4()}"
     start = (datetime.now(UTC) - timedelta(minutes=30)).replace(second=0, microsecond=0)

@@ -228,6 +228,8 @@ def test_a_tenant_s_rule_deletes_what_is_older_and_the_check_knows(here: Here) -
         "SELECT engine_full FROM system.tables WHERE name = 'content' AND database = currentDatabase()"
     )
     assert "toIntervalDay(3)" in str(row["engine_full"])
+    kept = {row["table"]: row["keeps"] for row in json.loads(here.run("retention", "list", "--json").stdout)}
+    assert (kept["content"], kept["requests"], kept["requests_day"]) == ("3 days", "13 months", "forever")
     here.run("retention", "set", "content", "--days", "7")
     refused = CliRunner().invoke(app, ["retention", "set", "batch_claims", "--days", "1"])
     assert refused.exit_code == 2 and "holds no tenants' rows" in refused.stderr

@@ -80,6 +80,7 @@ def ends_now(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
 
 
 def validity(row: Row) -> str:
-    """Return the validity of a card or rate: "2027-01-01 to open"."""
-    begins = str(row["valid_from"])[:10]
-    return f"{'always' if begins == '1970-01-01' else begins} to {str(row['valid_to'] or 'open')[:10]}"
+    """Return the validity of a card or rate: "always", "from 2027-01-01", "until 2027-02-01", or with both dates."""
+    begins, ends = str(row["valid_from"])[:10], str(row["valid_to"] or "")[:10]
+    said = ([] if begins == "1970-01-01" else [f"from {begins}"]) + ([f"until {ends}"] if ends else [])
+    return " ".join(said) or "always"

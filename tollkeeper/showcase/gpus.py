@@ -79,6 +79,7 @@ def _of_replica(
 ) -> Iterator[StepRecord]:
     coming = sorted(served, key=lambda one: one.started_at_ns, reverse=True)
     running: list[RequestRecord] = []
+    left: dict[bytes, int] = {}  # tokens that the engine has yet to compute: all of an answer but its last
     (at, until), sequence = hour, 0
     common: dict[str, Any] = {
         "engine": f"showcase-{replica}", "model": served[0].model if served else "", "replica": replica,
@@ -86,10 +87,11 @@ def _of_replica(
     }  # fmt: skip
     while at < until:
         sequence += 1
-        running = [one for one in running if one.started_at_ns + one.duration_ns > at]
+        running = [one for one in running if left[one.request_id]]
         came: list[RequestRecord] = []
         while coming and coming[-1].started_at_ns <= at:
             came.append(coming.pop())
+            left[came[-1].request_id] = max((came[-1].usage.output_text or 1) - 1, 0)
         if not running and not came:
             ends = min(until, at + _LONGEST_IDLE_NS, coming[-1].started_at_ns if coming else until)
             yield StepRecord(
@@ -101,6 +103,7 @@ def _of_replica(
         gap, busy = int(source.uniform(2, 14) * _MS), int(source.uniform(0.35, 0.6) * _SECOND)
         rows = [*running, *came]
         shares = [busy // len(rows)] * (len(rows) - 1)
+        made = [_made(one, left[one.request_id], at + gap + busy) for one in running]
         yield StepRecord(
             **common,
             sequence=sequence,
@@ -115,14 +118,22 @@ def _of_replica(
             confidence=_CONFIDENCE,
             request_ids=[one.request_id for one in rows],
             tenants=[one.who.tenant for one in rows],
-            scheduled=[*(1 for _ in running), *(one.usage.input_text or 1 for one in came)],
+            scheduled=[*made, *(one.usage.input_text or 1 for one in came)],
             context=[_context(one, at) for one in rows],
             cached=[*(0 for _ in running), *(one.usage.cache_read_text or 0 for one in came)],
             phases=[*(1 for _ in running), *(0 for _ in came)],
             gpu_ns=[*shares, busy - sum(shares)],
         )
         at += gap + busy
+        for one, tokens in zip(running, made, strict=True):
+            left[one.request_id] -= tokens
         running = rows
+
+
+def _made(request: RequestRecord, left: int, until: int) -> int:
+    """Return how many of its `left` tokens a request gets in a step that ends at `until`: all if it ends by then."""
+    done = min((until - request.started_at_ns) / request.duration_ns, 1.0)
+    return max(left - int((1 - done) * (request.usage.output_text or 0)), 1)
 
 
 def _context(request: RequestRecord, at: int) -> int:

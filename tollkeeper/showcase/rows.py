@@ -115,13 +115,13 @@ def _request(
     tries, ttft = [], int((60 + fresh * (0.05 if model == OWN else 0.2)) * source.lognormvariate(0, 0.3) * _MS)
     request_id = uuid7(at).bytes
     chosen = targets[min(source.random() < 0.45, len(targets) - 1)]
-    if outcome == "ok" and model == HOSTED and source.random() < 0.12:
-        tries, chosen = _tries(source, request_id, at, who, model, pool, targets), targets[1]
-        ttft += 400 * _MS
     rate = PICO_PER_TOKEN[model]
     is_served = outcome in ("ok", "cancelled")
     usage = Usage(input_text=fresh, cache_read_text=cached, output_text=produced) if is_served else Usage()
     cost = fresh * rate[0] + cached * rate[1] + produced * rate[2] if is_served else None
+    if outcome == "ok" and model == HOSTED and source.random() < 0.12:
+        tries, chosen = _tries(source, request_id, at, who, model, pool, targets, usage, cost), targets[1]
+        ttft += 400 * _MS
     return RequestRecord(
         request_id=request_id,
         started_at_ns=at,
@@ -245,17 +245,20 @@ def _gpu(fresh: int, produced: int) -> GpuShare:
 
 
 def _tries(
-    source: random.Random, request_id: bytes, at: int, who: Identity, model: str, pool: str, targets: tuple[str, ...]
-) -> list[AttemptRecord]:
+    source: random.Random, request_id: bytes, at: int, who: Identity, model: str, pool: str, targets: tuple[str, ...],
+    usage: Usage, cost: int | None,
+) -> list[AttemptRecord]:  # fmt: skip
     code = source.choice(("upstream_timeout", "upstream_error", "upstream_rate_limited"))
     first = AttemptRecord(
         request_id=request_id, number=1, started_at_ns=at, duration_ns=400 * _MS, who=who, outcome="error", status=502,
         error_code=code, model=model, provider="openai", pool=pool, replica=targets[0], gateway="gw-1",
+        cost_basis="free",
     )  # fmt: skip
     second = AttemptRecord(
         request_id=request_id, number=2, started_at_ns=at + 400 * _MS, duration_ns=900 * _MS, who=who,
         reason="fallback" if source.random() < 0.8 else "retry", status=200, model=model, provider="openai",
-        pool=pool, replica=targets[1], gateway="gw-1",
+        pool=pool, replica=targets[1], gateway="gw-1", usage=usage, count_method="reported", cost_pico_usd=cost,
+        cost_basis="price_card", price_version=f"{model}/showcase",
     )  # fmt: skip
     return [first, second]
 

@@ -72,6 +72,9 @@ def test_stored_steps_make_minutes_that_close_and_a_bill_that_is_paid(
     paid = {one.tenant: (one.used_pico_usd, one.wasted_pico_usd) for one in bill.tenants}
     assert paid == {"acme": (45 * 10**9, 0), "globex": (27 * 10**9, 9 * 10**9)}
     assert bill.platform_pico_usd == 9 * 10**9  # what a preemption made it do again
+    assert bill.platform_idle_pico_usd == 0
+    alone = gpu_cost(ours, use, RateBook([rate(start)]), device_models(reader, period), "platform")
+    assert alone.platform_idle_pico_usd == alone.platform_pico_usd - 9 * 10**9 > 0
     shown = ledger_as_json(ours, minutes=True)
     assert shown["missing_steps"] == 0 and len(shown["minutes"]) == len(ours.minutes)  # type: ignore[arg-type]
 

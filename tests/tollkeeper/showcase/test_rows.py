@@ -1,5 +1,6 @@
 """The showcase's rows are records that a gateway could have written, and are the same each time."""
 
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -35,6 +36,14 @@ def test_costs_are_what_the_price_cards_say(rows: ShowcaseRows) -> None:
 def test_a_request_that_was_tried_twice_has_both_tries(rows: ShowcaseRows) -> None:
     tried = {row.request_id for row in rows.requests if row.attempts > 1}
     assert tried and {row.request_id for row in rows.attempts} == tried
+    asked = {row.request_id: row for row in rows.requests}
+    for row in rows.attempts:  # the attempt that answered has the request's usage and cost, the failed one was free
+        answered = asked[row.request_id]
+        is_answer = row.outcome == "ok"
+        assert (row.usage == answered.usage, row.cost_pico_usd) == (
+            is_answer,
+            answered.cost_pico_usd if is_answer else None,
+        )
     oldest = min(row.started_at_ns for row in rows.requests)
     assert NOW.timestamp() - oldest / 1e9 <= HISTORY_DAYS * 86_400
 
@@ -48,6 +57,18 @@ def test_each_engine_tells_of_every_nanosecond_of_the_hour_once(rows: ShowcaseRo
         ends = [one.started_at_ns + one.busy_ns for one in steps]
         assert begins[0] == until - GPU_SECONDS * 10**9 and begins[1:] == ends[:-1] and ends[-1] == until
         assert all(sum(one.gpu_ns) == one.busy_ns for one in steps if one.kind == "step")
+
+
+def test_engines_compute_the_tokens_that_requests_are_billed_for(rows: ShowcaseRows) -> None:
+    asked = {row.request_id: row.usage for row in rows.requests}
+    computed: Counter[bytes] = Counter()
+    for step in rows.steps:
+        computed.update(dict(zip(step.request_ids, step.scheduled, strict=True)))
+    assert computed
+    for request_id, tokens in computed.items():
+        used = asked[request_id]
+        assert used.input_text is not None and used.output_text is not None
+        assert tokens == used.input_text + used.output_text - 1  # nothing follows an answer's last token
 
 
 def test_requests_of_the_hour_are_charged_with_what_the_steps_took(rows: ShowcaseRows) -> None:
