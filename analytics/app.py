@@ -14,7 +14,7 @@ from analytics.alerts.dispatcher import Dispatcher
 from analytics.alerts.evaluator import Evaluator
 from analytics.alerts.ledger_hours import LedgerHours
 from analytics.anomaly.remembered import RememberedAnomalies
-from analytics.api.access import AskerBook
+from analytics.api.access import CallerBook
 from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
@@ -128,7 +128,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     )
     app.state.database = database
     app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
-    app.state.askers = AskerBook(database, secrets, now)
+    app.state.callers = CallerBook(database, secrets, now)
     app.router.routes.extend(_ROUTES)
     app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
     install_api_page(app)

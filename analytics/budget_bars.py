@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from sqlalchemy.orm import Session
 
-from analytics.asked_at import AskedAt
+from analytics.query_time import QueryTime
 from backends.control.budget_states import Spent
 from backends.control.current_budgets import CurrentBudget, current_budgets
 from backends.control.rule_scope import is_each
@@ -62,7 +62,7 @@ class BudgetBar:
 
 
 def budget_bars(
-    session: Session, asked: AskedAt, tenant: str | None = None, team: str | None = None
+    session: Session, asked: QueryTime, tenant: str | None = None, team: str | None = None
 ) -> tuple[BudgetBar, ...]:
     """Return the bars of one tenant, of one of its teams, or of all tenants, highest usage first.
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from analytics.alerts.dispatcher import Dispatcher
-from analytics.alerts.evaluator import Evaluator, Looked
+from analytics.alerts.evaluator import Evaluation, Evaluator
 from contracts.errors import TollkeeperError
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Watch:
         self._now = now
         self._chores = chores or {}
         self._faults: dict[str, str] = {}
-        self._last: Looked | None = None
+        self._last: Evaluation | None = None
         self._looked_at: datetime | None = None
 
     async def run(self) -> None:

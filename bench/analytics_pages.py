@@ -7,7 +7,6 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from analytics.anomaly.spend import spend_anomalies
-from analytics.asked_at import AskedAt
 from analytics.cost.comparison import compare_costs
 from analytics.cost.drill import CostPlace, cost_breakdown, cost_range
 from analytics.cost.question import CostQuestion
@@ -24,6 +23,7 @@ from analytics.latency.over_time import latency_over_time
 from analytics.overview import overview
 from analytics.planner.recorded import MAX_REQUESTS
 from analytics.queries import query
+from analytics.query_time import QueryTime
 from analytics.routing.board import routing_board
 from analytics.scope import Scope
 from analytics.series import series
@@ -83,7 +83,7 @@ def _costs_compared(reader: StoreClient, start: datetime, end: datetime) -> None
 
 
 def _spending_now(reader: StoreClient, start: datetime, end: datetime) -> None:
-    spending_now(reader, AskedAt(end), _UTC)
+    spending_now(reader, QueryTime(end), _UTC)
 
 
 def _spend(reader: StoreClient, start: datetime, end: datetime) -> None:

@@ -17,8 +17,8 @@ from algorithms.detectors.canary import canary_marker
 from contracts.guardrails.detector import Detector
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.plain_text import plain_text
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.table import build_detector
-from gateway.guardrails.means import Means
 
 CORPUS: Final = Path(__file__).resolve().parent.parent / "tests" / "gateway" / "guardrails" / "corpus"
 FILES: Final[Mapping[str, str]] = {
@@ -74,7 +74,7 @@ def read_corpus(name: str) -> list[Line]:
 
 def corpus_detector(name: str) -> Detector:
     """Build the detector of a file, as policies do by default."""
-    detector = build_detector(FILES[name], {}, Means(pepper=_PEPPER))
+    detector = build_detector(FILES[name], {}, DetectorDependencies(pepper=_PEPPER))
     assert isinstance(detector, Detector)
     return detector
 

@@ -30,8 +30,8 @@ from contracts.api.generation import Delta
 from contracts.guardrails.finding import About
 from contracts.guardrails.policy import GuardrailPolicy, policy_of
 from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import GuardPlan, compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.judged_definitions import DefinitionMemory, judge_definitions, key_of
 
@@ -64,9 +64,9 @@ _TALK: Final = (
 def measure(report: Report) -> None:
     """Measure the stages on requests and answers, the audit, what policies cost those they do not cover; judge."""
     prompts, rounds = (1_000, 3) if report.quick else (5_000, 7)
-    compile_plan(all_built_in(), Means(pepper=bytes(32)))  # reads libraries that are read once
+    compile_plan(all_built_in(), DetectorDependencies(pepper=bytes(32)))  # reads libraries that are read once
     began = time.perf_counter_ns()
-    plan = compile_plan(all_built_in(), Means(pepper=bytes(32)))
+    plan = compile_plan(all_built_in(), DetectorDependencies(pepper=bytes(32)))
     report.add("policy_built", (time.perf_counter_ns() - began) / 1e6, "ms", better="lower")
     _measure_input(report, plan, prompts)
     _measure_tools(report, plan, prompts // 10)
@@ -118,7 +118,10 @@ def prose(size: int, source: random.Random) -> str:
 
 def _measure_input(report: Report, plan: GuardPlan, prompts: int) -> None:
     """Whole chats of 1 KB, from their bytes: parsed, made plain, looked at by all stages; and with the watch."""
-    source, watched = random.Random(_SEED), compile_plan([*all_built_in(), abuse_watched()], Means(pepper=bytes(32)))
+    source, watched = (
+        random.Random(_SEED),
+        compile_plan([*all_built_in(), abuse_watched()], DetectorDependencies(pepper=bytes(32))),
+    )
     first = _times(partial(_look, plan), [prose(_PROMPT_BYTES, random.Random(_SEED + 3))])[0]
     report.add("input_first_request", first, "us", better="lower", n=1)
     texts = [prose(_PROMPT_BYTES, source) for _ in range(prompts)]

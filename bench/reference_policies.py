@@ -1,7 +1,7 @@
 """What routers elsewhere do, behind the interface of our policies: to be compared with, and served by no gateway."""
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 
 
 class LongestPrefixPolicy:
@@ -9,9 +9,9 @@ class LongestPrefixPolicy:
 
     wants_prefixes = True
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, ask: RoutingRequest, view: PoolView) -> list[int]:
         """Return the places, the deepest holder first."""
-        return by_score([-float(sight.cached_of(one)) for one in sight.replicas], sight)
+        return by_score([-float(view.cached_of(one)) for one in view.replicas], view)
 
 
 class QueuePolicy:
@@ -19,8 +19,8 @@ class QueuePolicy:
 
     wants_prefixes = True
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, ask: RoutingRequest, view: PoolView) -> list[int]:
         """Return the places, the shortest queue first."""
-        now, replicas = sight.now_ns, sight.replicas
-        tokens = [one.queued_tokens + ask.tokens - min(sight.cached_of(one), ask.tokens) for one in replicas]
+        now, replicas = view.now_ns, view.replicas
+        tokens = [one.queued_tokens + ask.tokens - min(view.cached_of(one), ask.tokens) for one in replicas]
         return sorted(range(len(replicas)), key=lambda place: (replicas[place].is_suspect(now), tokens[place]))

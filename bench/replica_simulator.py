@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.base import Policy
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 from algorithms.routing.prefix_index import PrefixIndex
-from algorithms.routing.replica import Hold
+from algorithms.routing.replica import RoutedRequest
 
 _NANO: Final = 1_000_000_000
 _GAP_NS: Final = 20_000_000  # between two tokens of an answer
@@ -82,8 +82,8 @@ class Course:
 @dataclass(slots=True, eq=False)
 class _Job:
     course: Course
-    ask: Ask
-    hold: Hold
+    routed_request: RoutingRequest
+    hold: RoutedRequest
     ranked: list[int]
 
 
@@ -101,14 +101,14 @@ class _Engine:
     slower: float = 1.0
     life: int = 0  # what was begun in an earlier one ends nowhere
 
-    def cached_tokens(self, ask: Ask) -> int:
+    def cached_tokens(self, routed_request: RoutingRequest) -> int:
         """Return how much of a prompt is cached."""
         hit = 0
-        for key in ask.keys:
+        for key in routed_request.keys:
             if key not in self.cache:
                 break
             hit += 1
-        return min(hit * ask.block_tokens, ask.tokens)
+        return min(hit * routed_request.block_tokens, routed_request.tokens)
 
     def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
         """Add a prompt's blocks, its end to be evicted first; return what is new and what had to go."""
@@ -163,16 +163,18 @@ class ReplicaSimulator:
 
     def _arrive(self, course: Course, now: int) -> None:
         request = course.request
-        ask = Ask(request.tokens, request.blocks, self._setting.block_tokens, request.output_tokens, request.session)
-        sight = self.fleet.sight(ask, now)
-        for place in self.fleet.rank(ask, sight):
+        routed_request = RoutingRequest(
+            request.tokens, request.blocks, self._setting.block_tokens, request.output_tokens, request.session
+        )
+        view = self.fleet.view(routed_request, now)
+        for place in self.fleet.rank(routed_request, view):
             course.tries += 1
             replica, engine = self.fleet.replicas[place], self._engines[place]
-            hold = self.fleet.begin(replica, ask, min(sight.cached(place), ask.tokens), now)
+            hold = self.fleet.begin(replica, routed_request, min(view.cached(place), routed_request.tokens), now)
             if engine.is_dead:
                 self.fleet.end(replica, hold, now, has_failed=True)
                 continue
-            engine.waiting.append(_Job(course, ask, hold, []))
+            engine.waiting.append(_Job(course, routed_request, hold, []))
             if len(engine.waiting) == 1:
                 self._prefill(engine, now)
             return
@@ -182,8 +184,8 @@ class ReplicaSimulator:
 
     def _prefill(self, engine: _Engine, now: int) -> None:
         job = engine.waiting[0]
-        job.course.cached = engine.cached_tokens(job.ask)
-        uncached = job.ask.tokens - job.course.cached
+        job.course.cached = engine.cached_tokens(job.routed_request)
+        uncached = job.routed_request.tokens - job.course.cached
         took = uncached / self._setting.tokens_per_second * engine.slower * _NANO
         self._at(now + round(took), partial(self._end_prefill, engine, engine.life))
 
@@ -193,15 +195,15 @@ class ReplicaSimulator:
         job = engine.waiting.popleft()
         course, replica = job.course, self.fleet.replicas[engine.place]
         course.first_ns, course.place = now, engine.place
-        engine.work += job.ask.tokens - course.cached
-        new, removed = engine.store(job.ask.keys)
-        job.hold.computed = job.ask.tokens - course.cached
+        engine.work += job.routed_request.tokens - course.cached
+        new, removed = engine.store(job.routed_request.keys)
+        job.hold.computed = job.routed_request.tokens - course.cached
         if replica.is_exact:
             self.fleet.index.stored(replica.bit, new)
             self.fleet.index.removed(replica.bit, removed)
         self.fleet.first_token(replica, job.hold, now)
         engine.answering[job] = None
-        self._at(now + job.ask.output_tokens * _GAP_NS, partial(self._end_answer, engine, job, life))
+        self._at(now + job.routed_request.output_tokens * _GAP_NS, partial(self._end_answer, engine, job, life))
         if engine.waiting:
             self._prefill(engine, now)
 
@@ -209,7 +211,7 @@ class ReplicaSimulator:
         if engine.life == life:
             del engine.answering[job]
             replica = self.fleet.replicas[engine.place]
-            self.fleet.end(replica, job.hold, now, output_tokens=job.ask.output_tokens)
+            self.fleet.end(replica, job.hold, now, output_tokens=job.routed_request.output_tokens)
 
     # faults
 

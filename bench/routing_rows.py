@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.block_map import KEY_MASK
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.base import Policy
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 from algorithms.routing.replica import Replica
 from bench.reference_policies import LongestPrefixPolicy, QueuePolicy
 from bench.replica_simulator import Course, Fault, ReplicaSimulator, Request, Setting
@@ -213,18 +213,18 @@ def _choices(fleet: Fleet, prompts: Sequence[Sequence[int]], source: random.Rand
         own = [source.getrandbits(60) for _ in range(source.randint(0, 64))]
         shared = known[: source.randint(1, len(known))]
         keys = [key & KEY_MASK for key in [*shared, *own]]  # numbers of its own, as the gateway makes them of hashes
-        ask = Ask(16 * len(keys) + 5, keys, 16, 200)
+        ask = RoutingRequest(16 * len(keys) + 5, keys, 16, 200)
         began = clock()
-        sight = fleet.sight(ask, now)
-        place = fleet.rank(ask, sight)[0]
+        view = fleet.view(ask, now)
+        place = fleet.rank(ask, view)[0]
         times.append(clock() - began)
-        under_way.append(_begin(fleet, fleet.replicas[place], ask, sight.cached(place), now))
+        under_way.append(_begin(fleet, fleet.replicas[place], ask, view.cached(place), now))
         if len(under_way) > 4 * len(fleet.replicas):
             under_way.pop(0)(now)
     return sorted(times)
 
 
-def _begin(fleet: Fleet, replica: Replica, ask: Ask, cached: int, now: int) -> Callable[[int], None]:
+def _begin(fleet: Fleet, replica: Replica, ask: RoutingRequest, cached: int, now: int) -> Callable[[int], None]:
     hold = fleet.begin(replica, ask, cached, now)
 
     def end(at: int) -> None:

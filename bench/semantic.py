@@ -22,8 +22,8 @@ from contracts.errors import EmbedderUnavailable
 from contracts.serving.semantic import SemanticSpec, semantic_spec
 from gateway.routing.semantic.evaluation import LabelledPrompt, evaluate
 from gateway.routing.semantic.learning import READ_TOKENS, learn
-from gateway.routing.semantic.lesson import Lesson
 from gateway.routing.semantic.tally import Tally
+from gateway.routing.semantic.trained_classifiers import TrainedClassifiers
 
 PROMPTS: Final = Path(__file__).parent / "semantic_prompts.yaml"
 MEDIAN_MUST_MS: Final = 12.0
@@ -134,7 +134,7 @@ def _add_tally(report: Report, name: str, tally: Tally) -> None:
                        n=tally.count)  # fmt: skip
 
 
-async def _read(lesson: Lesson, embedder: EmbedderChild, prompt: str) -> float:
+async def _read(lesson: TrainedClassifiers, embedder: EmbedderChild, prompt: str) -> float:
     """Return how long it takes to read a prompt, in milliseconds."""
     began = time.perf_counter()
     embedding = await embedder.embed(prompt, "bench", READ_TOKENS)

@@ -1,4 +1,4 @@
-"""Names in JSON objects that are given twice: readers differ in which of the two values holds."""
+"""Detects names that occur twice in a JSON object: parsers differ in which of the two values they use."""
 
 import json
 from decimal import Decimal
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def has_repeated_names(text: bytes | str) -> bool:
-    """Return whether an object of a JSON text, at any depth, has a name twice, or the text cannot be read."""
+    """Return whether an object of a JSON text, at any depth, has a name twice, or the text is not valid JSON."""
     try:
         json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -15,7 +15,7 @@ def has_repeated_names(text: bytes | str) -> bool:
 
 
 def load_once(text: str, parse_float: type[float] | type[Decimal] = float) -> Any:
-    """Return what a JSON text says. Raise ValueError if an object has a name twice, or if it is no JSON."""
+    """Parse a JSON text. Raises ValueError if an object has a name twice, or if the text is not valid JSON."""
     return json.loads(text, parse_float=parse_float, object_pairs_hook=_once)
 
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import streamlit as st
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.access_scope import EVERYTHING, AccessScope
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed
 from dashboard.control_plane import ControlPlane
@@ -83,8 +83,8 @@ def _of_session(token: str) -> Viewer:
     found: dict[str, Any] = control_answers().get(
         ("session", token), _CHECKED_SECONDS, lambda: plane.get("/v1/sessions/current")
     )
-    reach = Reach(found["tenant_id"] or None, found["team_id"] or None)
-    return _dressed(Viewer(str(found["name"]), Role(found["role"]), reach, token))
+    access = AccessScope(found["tenant_id"] or None, found["team_id"] or None)
+    return _dressed(Viewer(str(found["name"]), Role(found["role"]), access, token))
 
 
 def _dressed(viewer: Viewer) -> Viewer:
@@ -95,5 +95,5 @@ def _dressed(viewer: Viewer) -> Viewer:
     shown = settings().dashboard_currency
     currency = "USD" if chosen.currency == "USD" else shown
     return Viewer(
-        viewer.name, viewer.role, viewer.reach, viewer.token, zone, locale, currency, is_local=viewer.is_local
+        viewer.name, viewer.role, viewer.access, viewer.token, zone, locale, currency, is_local=viewer.is_local
     )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, cast, get_args
 from zoneinfo import ZoneInfo
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.access_scope import EVERYTHING, AccessScope
 from analytics.scope import Scope
 from analytics.series import Dimension
 from contracts.errors import InvalidRequest
@@ -58,14 +58,14 @@ class Filters:
         """Return whether the range is relative to now."""
         return self.range not in (CUSTOM, "last_month")
 
-    def scope(self, now: datetime, zone: ZoneInfo | None = None, reach: Reach = EVERYTHING) -> Scope:
+    def scope(self, now: datetime, zone: ZoneInfo | None = None, access: AccessScope = EVERYTHING) -> Scope:
         """Return the scope of queries now, restricted to the viewer's access.
 
         Months are those of `zone`. Raises InvalidRequest for an invalid range, NotFound for a tenant or team outside
         the viewer's access.
         """
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
-        tenant, team = reach.narrowed(self.tenant, self.team)
+        tenant, team = access.narrowed(self.tenant, self.team)
         scope = Scope(start, end, tenant, self.model, now, team, self.project, self.key)
         return replace(scope, end=now) if scope.start < now < scope.end else scope  # a month may begin right now
 

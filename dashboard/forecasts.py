@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from analytics.asked_at import AskedAt
 from analytics.forecast.outlook import outlook_task
 from analytics.forecast.spend import SpendForecast
+from analytics.query_time import QueryTime
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 
@@ -22,7 +22,7 @@ class ForecastFailed(TollkeeperError):
 
 
 def spend_outlook(
-    store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
+    store: StoreClient, asked: QueryTime, tenant: str | None = None, team: str | None = None
 ) -> SpendForecast | None:
     """Return the spending forecast of all tenants, of one tenant, or of one team; `None` if there is no history.
 

@@ -212,7 +212,7 @@ def _look_again(drawn: list[bool]) -> None:
 def visit_of(page: Page, viewer: Viewer, filters: Filters, clock: datetime) -> Visit:
     """Return the `Visit` for a time. Raises InvalidRequest for an invalid range, NotFound for an invisible tenant."""
     now = now_of(filters, clock)
-    scope = filters.scope(now, viewer.zone, viewer.reach)
+    scope = filters.scope(now, viewer.zone, viewer.access)
     rate = settings().dashboard_usd_rate
     formats = Formats(viewer.locale, viewer.zone, viewer.currency, rate)
     return Visit(page, viewer, filters, now, scope, filters.before(scope), formats)

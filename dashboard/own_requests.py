@@ -6,21 +6,21 @@ but only for a request within the viewer's access, and only times and counts are
 
 from typing import Final
 
+from analytics.access_scope import EVERYTHING, AccessScope
 from analytics.explorer.single_request import SingleRequest
 from analytics.explorer.slowest import SlowTokens, slowest_tokens
-from analytics.reach import EVERYTHING, Reach
 from contracts.errors import PermissionDenied
 from dashboard.reader import answers, readers
 
 _KEPT_SECONDS: Final = 10.0  # steps may be recorded after their request
 
 
-def slowest_of_own(reach: Reach, request: SingleRequest) -> SlowTokens:
+def slowest_of_own(access: AccessScope, request: SingleRequest) -> SlowTokens:
     """Return the causes of the slowest tokens of a request.
 
-    Raises PermissionDenied if the request is outside `reach`, StoreUnavailable.
+    Raises PermissionDenied if the request is outside `access`, StoreUnavailable.
     """
-    if reach.tenant not in (None, request.tenant) or reach.team not in (None, request.labels["team"]):
+    if access.tenant not in (None, request.tenant) or access.team not in (None, request.labels["team"]):
         raise PermissionDenied("this request is not yours")
 
     def ask() -> SlowTokens:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import httpx
 import streamlit as st
 
-from analytics.reach import EVERYTHING, BoundStore, Reach
+from analytics.access_scope import EVERYTHING, AccessScope, BoundStore
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
@@ -37,8 +37,8 @@ Answer = TypeVar("Answer")
 
 
 class Readers:
-    """A pool of store clients, each restricted to a `Reach` and used by one thread at a time. They connect on first
-    use.
+    """A pool of store clients that connect at first use. Each is restricted to one `AccessScope` and used by one thread
+    at a time.
 
     For restricted viewers the store user with row policies is used, if the store has it.
     """
@@ -49,35 +49,35 @@ class Readers:
         self._lock = Lock()
         self._users: set[str] = set()
         self._lacking: dict[str, float] = {}  # until when a store user is assumed not to exist
-        self._idle: dict[Reach, LifoQueue[StoreClient]] = {}
+        self._idle: dict[AccessScope, LifoQueue[StoreClient]] = {}
 
     @contextmanager
-    def borrow(self, reach: Reach = EVERYTHING) -> Iterator[StoreClient]:
-        """Provide a client that is restricted to `reach`, for a `with` block."""
+    def borrow(self, access: AccessScope = EVERYTHING) -> Iterator[StoreClient]:
+        """Provide a client that is restricted to `access`, for a `with` block."""
         with self._lock:
-            idle = self._idle.setdefault(reach, LifoQueue(_MAX_IDLE))
+            idle = self._idle.setdefault(access, LifoQueue(_MAX_IDLE))
         try:
             client = idle.get_nowait()
         except Empty:
-            client = self._open(reach)
+            client = self._open(access)
         try:
             yield client
         finally:
             # A client without row policies is not pooled: the next one may have them.
-            is_makeshift = reach.is_bound and client.address.user == _PLAIN_READER
+            is_makeshift = access.is_bound and client.address.user == _PLAIN_READER
             if is_makeshift or idle.full():
                 client.close()
             else:
                 idle.put(client)
 
-    def _open(self, reach: Reach) -> StoreClient:
-        if not reach.is_bound:
+    def _open(self, access: AccessScope) -> StoreClient:
+        if not access.is_bound:
             return StoreClient(self._address, answer_seconds=PATIENCE_SECONDS)
-        user = TENANT_READER if reach.team is None else TEAM_READER
+        user = TENANT_READER if access.team is None else TEAM_READER
         if self._knows(user):
             policed = replace(self._address, user=user)
-            return BoundStore(policed, reach, is_policed=True, answer_seconds=PATIENCE_SECONDS)
-        return BoundStore(self._address, reach, answer_seconds=PATIENCE_SECONDS)
+            return BoundStore(policed, access, is_policed=True, answer_seconds=PATIENCE_SECONDS)
+        return BoundStore(self._address, access, answer_seconds=PATIENCE_SECONDS)
 
     def _knows(self, user: str) -> bool:
         """Return whether the store has this user. The embedded store does; a server does if it uses our users.xml."""
@@ -144,14 +144,16 @@ def control_answers() -> Answers:
     return Answers()
 
 
-def ask_store(question: Callable[..., Answer], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> Answer:
-    """Return `question(store, *arguments, **options)` within `reach`, cached for `seconds`. Raises its errors."""
+def ask_store(
+    question: Callable[..., Answer], access: AccessScope, seconds: float, *arguments: Any, **options: Any
+) -> Answer:
+    """Return `question(store, *arguments, **options)` within `access`, cached for `seconds`. Raises its errors."""
 
     def ask() -> Answer:
-        with readers().borrow(reach) as store:
+        with readers().borrow(access) as store:
             return question(store, *arguments, **options)
 
-    return answers().get(question_key(question, reach, arguments, options), seconds, ask)
+    return answers().get(question_key(question, access, arguments, options), seconds, ask)
 
 
 @st.cache_resource(show_spinner=False)
@@ -159,9 +161,11 @@ def _threads_ahead() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS_AHEAD, thread_name_prefix="ahead")
 
 
-def ask_ahead(question: Callable[..., Any], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> None:
+def ask_ahead(
+    question: Callable[..., Any], access: AccessScope, seconds: float, *arguments: Any, **options: Any
+) -> None:
     """Start a query in the background for a later `ask_store` call, which then gets its result or error."""
-    _threads_ahead().submit(ask_store, question, reach, seconds, *arguments, **options)
+    _threads_ahead().submit(ask_store, question, access, seconds, *arguments, **options)
 
 
 def ask_database(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
@@ -180,7 +184,7 @@ def forget_control_answers() -> None:
 
 
 def question_key(
-    question: Callable[..., Any], reach: Reach, arguments: tuple[Any, ...], options: dict[str, Any]
+    question: Callable[..., Any], access: AccessScope, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Hashable:
     """Return a cache key of a query with its arguments and reach, which must be hashable."""
-    return (question.__module__, question.__qualname__, reach, arguments, tuple(sorted(options.items())))
+    return (question.__module__, question.__qualname__, access, arguments, tuple(sorted(options.items())))

@@ -40,7 +40,7 @@ def _frozen(filters: Filters, viewer: Viewer) -> dict[str, str | None]:
     if filters.start is not None:
         return {}
     try:
-        scope = filters.scope(now_of(filters, datetime.now(UTC)), viewer.zone, viewer.reach)
+        scope = filters.scope(now_of(filters, datetime.now(UTC)), viewer.zone, viewer.access)
     except TollkeeperError:
         return {}
     return {"range": None, "from": written(scope.start), "to": written(scope.end)}

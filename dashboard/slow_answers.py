@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import streamlit as st
 
-from analytics.reach import Reach
+from analytics.access_scope import AccessScope
 from dashboard.reader import question_key, readers
 
 _THREADS: Final = 4
@@ -56,26 +56,26 @@ class SlowAnswers:
         self._page = threading.local()
 
     def ask(
-        self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
+        self, question: Callable[..., Answer], access: AccessScope, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
-        """Return `question(store, ...)` restricted to `reach`; `Pending` if there is no result yet. Raises its errors.
+        """Return `question(store, ...)` restricted to `access`; `Pending` if there is no result yet. Raises its errors.
 
         The page is redrawn when the result is there. A result older than `keep_seconds` is returned while a new one is
         computed, until it is older than twice that and than a minute.
         """
-        return self._look(self._threads, question, reach, keep_seconds, arguments, options)
+        return self._look(self._threads, question, access, keep_seconds, arguments, options)
 
     def ask_beside(
-        self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
+        self, question: Callable[..., Answer], access: AccessScope, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
         """Return as `ask`, for a query that always takes seconds. The page is complete without it and polls for it."""
-        return self._look(self._thread_beside, question, reach, keep_seconds, arguments, options)
+        return self._look(self._thread_beside, question, access, keep_seconds, arguments, options)
 
     def ahead(
-        self, question: Callable[..., Any], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
+        self, question: Callable[..., Any], access: AccessScope, keep_seconds: float, *arguments: Any, **options: Any
     ) -> None:
         """Start a query that a page may `ask` for later. No page waits for it; if it fails, the page runs it again."""
-        key, _, found, _ = self._find(self._threads, question, reach, keep_seconds, arguments, options)
+        key, _, found, _ = self._find(self._threads, question, access, keep_seconds, arguments, options)
         found.add_done_callback(lambda done: self._forget_failed(key, done))
 
     def _forget_failed(self, key: Hashable, done: Future[Any]) -> None:
@@ -87,7 +87,7 @@ class SlowAnswers:
         self,
         threads: ThreadPoolExecutor,
         question: Callable[..., Any],
-        reach: Reach,
+        access: AccessScope,
         keep_seconds: float,
         arguments: tuple[Any, ...],
         options: dict[str, Any],
@@ -95,7 +95,7 @@ class SlowAnswers:
         """Start a query unless there is a fresh result. Return its key, its start, its future, and the future of the
         stale result, if that may still be shown.
         """
-        key = question_key(question, reach, arguments, options)
+        key = question_key(question, access, arguments, options)
         with self._lock:
             now = self._clock()
             times, since, found = self._kept.get(key, (_Times(0.0, 0.0), datetime.now(UTC), None))
@@ -104,7 +104,7 @@ class SlowAnswers:
                 if found is not None and found.exception() is None:
                     self._before[key] = (times.given_on, found)
                 self._drop_old(now)
-                found = threads.submit(_ask, question, reach, arguments, options)
+                found = threads.submit(_ask, question, access, arguments, options)
                 holds = now + keep_seconds
                 given_on = holds + max(keep_seconds, _GIVEN_ON_SECONDS - keep_seconds)
                 self._kept[key] = (_Times(holds, given_on), since, found)
@@ -128,12 +128,12 @@ class SlowAnswers:
         self,
         threads: ThreadPoolExecutor,
         question: Callable[..., Answer],
-        reach: Reach,
+        access: AccessScope,
         keep_seconds: float,
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Answer | Pending:
-        key, since, found, before = self._find(threads, question, reach, keep_seconds, arguments, options)
+        key, since, found, before = self._find(threads, question, access, keep_seconds, arguments, options)
         if not found.done() and before is None and threads is self._threads:
             self._wait_a_little(found)
         if not found.done():
@@ -193,6 +193,8 @@ def slow_answers() -> SlowAnswers:
     return SlowAnswers()
 
 
-def _ask(question: Callable[..., Answer], reach: Reach, arguments: tuple[Any, ...], options: dict[str, Any]) -> Answer:
-    with readers().borrow(reach) as store:
+def _ask(
+    question: Callable[..., Answer], access: AccessScope, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Answer:
+    with readers().borrow(access) as store:
         return question(store, *arguments, **options)

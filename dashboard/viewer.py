@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.access_scope import EVERYTHING, AccessScope
 from contracts.control import Role
 
 ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})
@@ -16,13 +16,13 @@ _PRICING: Final = ADMINS | {Role.FINANCE}
 class Viewer:
     """The person who views a page. `token`: their control plane token; `None` if they cannot change anything.
 
-    `reach`: the tenant and team that their queries are restricted to; `locale`: such as `en_US`; `currency`: in which
+    `access`: the tenant and team that their queries are restricted to; `locale`: such as `en_US`; `currency`: in which
     amounts are shown; `is_local`: a local user of this machine without an account.
     """
 
     name: str
     role: Role
-    reach: Reach = EVERYTHING
+    access: AccessScope = EVERYTHING
     token: str | None = field(default=None, repr=False)
     zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
     locale: str = "en_US"
@@ -32,12 +32,12 @@ class Viewer:
     @property
     def tenant(self) -> str | None:
         """Return the only tenant that this viewer sees; `None`: all tenants."""
-        return self.reach.tenant
+        return self.access.tenant
 
     @property
     def team(self) -> str | None:
         """Return the only team that this viewer sees; `None`: all teams."""
-        return self.reach.team
+        return self.access.team
 
     @property
     def can_write(self) -> bool:

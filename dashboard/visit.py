@@ -62,11 +62,11 @@ class Visit:
         Arguments must be hashable; callers must not change the result. Raises the question's errors, and
         PermissionDenied if the question is not restricted to the viewer's tenant and team.
         """
-        return ask_store(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
+        return ask_store(question, self.viewer.access, _kept_seconds(self.filters), *arguments, **options)
 
     def ahead(self, question: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         """Start a query in parallel for a later `read` with the same arguments."""
-        ask_ahead(question, self.viewer.reach, _kept_seconds(self.filters), *arguments, **options)
+        ask_ahead(question, self.viewer.access, _kept_seconds(self.filters), *arguments, **options)
 
     def read_slow(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
@@ -75,7 +75,7 @@ class Visit:
 
         After drawing, the page waits a moment for the result and is redrawn.
         """
-        return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
+        return slow_answers().ask(question, self.viewer.access, keep_seconds, *arguments, **options)
 
     def read_counted(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300
@@ -92,13 +92,13 @@ class Visit:
 
     def ahead_slow(self, question: Callable[..., Any], *arguments: Any, keep_seconds: float, **options: Any) -> None:
         """Start a query for a later `read_slow`, perhaps by another page."""
-        slow_answers().ahead(question, self.viewer.reach, keep_seconds, *arguments, **options)
+        slow_answers().ahead(question, self.viewer.access, keep_seconds, *arguments, **options)
 
     def read_beside(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:
         """Run a slow query, such as a forecast, that the page can do without. Otherwise as `read_slow`."""
-        return slow_answers().ask_beside(question, self.viewer.reach, keep_seconds, *arguments, **options)
+        return slow_answers().ask_beside(question, self.viewer.access, keep_seconds, *arguments, **options)
 
     def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Query the control database: return `question(session, *arguments, **options)`, at most five seconds old.
@@ -106,7 +106,7 @@ class Visit:
         Raises PermissionDenied if the query is not restricted to the viewer's tenant and team: pass `scope.tenant` and
         `scope.team`.
         """
-        require_within(self.viewer.reach, question, arguments, options)
+        require_within(self.viewer.access, question, arguments, options)
         return ask_database(question, *arguments, **options)
 
     def choices(self, kind: Kind) -> list[str]:
@@ -137,16 +137,16 @@ def seen_by(
 
     The list is at most `seconds` old.
     """
-    reach = viewer.reach
-    if reach.tenant is None or reach.team is None:
-        return ask_store(distinct, reach, seconds, kind, reach.tenant or tenant)
+    access = viewer.access
+    if access.tenant is None or access.team is None:
+        return ask_store(distinct, access, seconds, kind, access.tenant or tenant)
     if kind in ("tenant", "team"):
-        own = reach.tenant if kind == "tenant" else reach.team
+        own = access.tenant if kind == "tenant" else access.team
         return (Seen(own, now),)
     if kind not in ("model", "project", "key_id"):
         return ()
     hour = now.replace(minute=0, second=0, microsecond=0)
-    return ask_store(distinct_of_team, reach, seconds, cast(Any, kind), reach.tenant, reach.team, hour)
+    return ask_store(distinct_of_team, access, seconds, cast(Any, kind), access.tenant, access.team, hour)
 
 
 def now_of(filters: Filters, clock: datetime) -> datetime:

@@ -61,22 +61,22 @@ def accept_restore(
     if broken is not None:
         raise ConfigurationError(f"{broken.place} does not verify, and a restore cannot be the cause: {broken.what}")
     database.check_schema()
-    vouching = compare_database(database, reports)
-    if vouching.rows.fault is not None:
+    check = compare_database(database, reports)
+    if check.rows.fault is not None:
         raise ConfigurationError(
-            f"the control database does not verify, and a restore cannot be the cause: {vouching.rows.fault.what}"
+            f"the control database does not verify, and a restore cannot be the cause: {check.rows.fault.what}"
         )
-    last, last_hash = vouching.before
+    last, last_hash = check.before
     facts = AcceptedFacts(
         at_ns=now_ns(),
         actor=restorer.actor,
         reason=reason,
         entry=last,
         entry_hash=last_hash,
-        voided=sum(1 for entry in vouching.vouched if entry > last),
+        voided=sum(1 for entry in check.confirmed if entry > last),
         chains=() if sink is None else _ends(sink, keys, data, reports, is_shared=is_shared),
     )
-    if vouching.fault is None and not facts.chains:
+    if check.fault is None and not facts.chains:
         raise ConfigurationError("nothing is missing; there is nothing to accept")
     chain = AuditChain(audit_root(data) / WITNESS, WITNESS, signer, now_ns=now_ns)
     try:

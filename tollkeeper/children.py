@@ -15,7 +15,7 @@ from backends.processes.process_watch import Answer, WatchedProcess
 from contracts.errors import ConfigurationError
 from tollkeeper.child_probes import ProcessorWait, is_stopped, open_probe
 
-_LEASH = Path(__file__).with_name("leash.py")
+_DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _CHUNK = 65_536
 _REMEMBERED_LINES = 20
 _WATCH_SECONDS = 1.0
@@ -94,7 +94,7 @@ class Child:
         reading_end, writing_end = os.pipe()
         try:
             self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())),
+                *(sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid())),
                 *self.spec.command,
                 env=dict(self.spec.environment),
                 stdin=asyncio.subprocess.DEVNULL,

@@ -36,7 +36,7 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 HOT: Final = tuple(
     """
     algorithms/batching
-    algorithms/routing/ask
+    algorithms/routing/policy_input
     algorithms/routing/block_map
     algorithms/routing/fleet
     algorithms/routing/pace
@@ -48,11 +48,11 @@ HOT: Final = tuple(
     algorithms/routing/work_book
     analytics/planner/decode_run
     analytics/planner/gap_histogram
-    analytics/planner/kv_room
+    analytics/planner/simulated_cache
     analytics/planner/replica
     analytics/planner/sequence
     analytics/planner/simulation
-    analytics/planner/step_luck
+    analytics/planner/step_variation
     backends/audit/keyed_hash
     backends/counters/server_clock
     backends/http_client/http_connection
@@ -84,7 +84,7 @@ HOT: Final = tuple(
     contracts/metering/plain_counts
     contracts/recording/ids
     contracts/recording/redaction
-    contracts/recording/said
+    contracts/recording/message_text
     gateway/apis/endpoints
     gateway/apis/messages/errors
     gateway/apis/messages/operation
@@ -120,9 +120,9 @@ HOT: Final = tuple(
     gateway/limits/clipping
     gateway/limits/counters/base
     gateway/limits/counters/escrow
-    gateway/limits/counters/held_places
+    gateway/limits/counters/retry_slots
     gateway/limits/counters/lease_grant
-    gateway/limits/counters/lease_link
+    gateway/limits/counters/lease_connection
     gateway/limits/counters/leased_escrow
     gateway/limits/counters/leased_sliding
     gateway/limits/counters/open_charges
@@ -170,7 +170,7 @@ HOT: Final = tuple(
     gateway/routing/health/pool_health
     gateway/routing/health/target_health
     gateway/routing/replicas/router
-    gateway/routing/replicas/asks
+    gateway/routing/replicas/routing_requests
     gateway/routing/replicas/choice
     gateway/routing/replicas/credit_book
     gateway/wire/exchange

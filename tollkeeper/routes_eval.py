@@ -17,7 +17,7 @@ from contracts.errors import ConfigurationError
 from contracts.serving.semantic import SemanticSpec, semantic_spec
 from gateway.config.file import FileSource
 from gateway.routing.semantic.evaluation import Evaluation, LabelledPrompt, evaluate
-from gateway.routing.semantic.reports import LessonReport
+from gateway.routing.semantic.reports import TrainingReport
 from gateway.routing.semantic.tally import Tally
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
@@ -154,7 +154,7 @@ def _print(spec: SemanticSpec, found: Evaluation) -> None:
             _print_tally(console, f"{tally.count} labelled prompts, {what}", tally, names)
 
 
-def _print_examples(console: Console, spec: SemanticSpec, report: LessonReport) -> None:
+def _print_examples(console: Console, spec: SemanticSpec, report: TrainingReport) -> None:
     intents, complexity = report.intents, report.complexity
     if intents is not None:
         _print_tally(console, f"{intents.held_out.count} examples, each held out", intents.held_out, spec.names)

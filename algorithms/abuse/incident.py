@@ -1,10 +1,10 @@
-"""One key's abuse of one kind, from the first to the last sighting."""
+"""One key's abuse of one kind, from the first to the last detection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from algorithms.abuse.sighting import Sighting, remedy, what_was_seen
+from algorithms.abuse.detection import Detection, detection_text, remedy
 from algorithms.abuse.spec import AbuseAction, AbuseKind
 
 _SECOND_NS = 1_000_000_000
@@ -13,7 +13,7 @@ _SECOND_NS = 1_000_000_000
 @dataclass(frozen=True, slots=True)
 class Incident:
     """An incident. Times are Unix ns. `peak` is the highest count in one window; `facts` are details of the latest
-    sighting.
+    detection.
 
     `sightings` is the number of requests above the limit, `throttled` that of the refused ones among them.
     """
@@ -37,9 +37,9 @@ class Incident:
 
     @classmethod
     def begun(
-        cls, incident_id: str, gateway: str, tenant: str, team: str, key_id: str, seen: Sighting, at_ns: int
+        cls, incident_id: str, gateway: str, tenant: str, team: str, key_id: str, seen: Detection, at_ns: int
     ) -> "Incident":
-        """Start an incident with its first sighting."""
+        """Start an incident with its first detection."""
         return cls(
             id=incident_id,
             gateway=gateway,
@@ -58,8 +58,8 @@ class Incident:
             facts=dict(seen.facts),
         )
 
-    def seen_again(self, seen: Sighting, at_ns: int) -> "Incident":
-        """Return the incident with a further sighting and the rule's current limits."""
+    def seen_again(self, seen: Detection, at_ns: int) -> "Incident":
+        """Return the incident with a further detection and the rule's current limits."""
         return replace(
             self,
             action=seen.action,
@@ -77,14 +77,14 @@ class Incident:
         return replace(self, is_open=False)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Return whether there was no sighting for a whole window of the rule."""
+        """Return whether there was no detection for a whole window of the rule."""
         return now_ns - self.last_at_ns > self.window_seconds * _SECOND_NS
 
     @property
     def summary(self) -> str:
         """Return one sentence about what was seen."""
         whom = f"key {self.key_id} of {self.tenant}" if self.key_id else f"a caller of {self.tenant} without a key"
-        return f"{whom}: {what_was_seen(self.kind, self.peak, self.limit, self.window_seconds)}"
+        return f"{whom}: {detection_text(self.kind, self.peak, self.limit, self.window_seconds)}"
 
     def explained(self) -> list[str]:
         """Return sentences: what was seen, what was done, and what ends it."""

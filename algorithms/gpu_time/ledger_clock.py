@@ -19,7 +19,7 @@ Cause = Literal["host", "unknown", "idle", "load", "warmup", "sleep", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """The times of a step record: `gap_ns` of `gap_cause` directly before, then `busy_ns` of `kind`."""
 
     kind: StepKind
@@ -74,7 +74,7 @@ class LedgerClock:
         """Record that the engine serves again."""
         self._change(at_ns, _State(self._latest.runnable, None))
 
-    def step(self, started_at_ns: int, busy_ns: int) -> list[Stretch]:
+    def step(self, started_at_ns: int, busy_ns: int) -> list[Interval]:
         """Return the records of the time before this step that is not covered yet, then the step itself.
 
         The earlier ones are idle and lifecycle times. Time that the host spent between steps is the gap of the record
@@ -84,11 +84,11 @@ class LedgerClock:
             raise ValueError(f"a step cannot be busy for {busy_ns} ns")
         began_at_ns = max(started_at_ns, self._told_until)
         stretches, gap_ns, cause = self._between(began_at_ns)
-        stretches.append(Stretch("step", began_at_ns, busy_ns, gap_ns, cause))
+        stretches.append(Interval("step", began_at_ns, busy_ns, gap_ns, cause))
         self._advance(began_at_ns + busy_ns)
         return stretches
 
-    def flush(self, at_ns: int) -> list[Stretch]:
+    def flush(self, at_ns: int) -> list[Interval]:
         """Return the records of the time up to now that is not covered yet, for an engine without steps.
 
         Call it only if no step is in flight or unmeasured, because covered time cannot become a step later.
@@ -96,7 +96,7 @@ class LedgerClock:
         at_ns = max(at_ns, self._told_until)
         stretches, gap_ns, cause = self._between(at_ns)
         if gap_ns:
-            stretches.append(Stretch("idle", at_ns, 0, gap_ns, cause))
+            stretches.append(Interval("idle", at_ns, 0, gap_ns, cause))
         self._advance(at_ns)
         return stretches
 
@@ -121,18 +121,18 @@ class LedgerClock:
             state = after
         return pieces
 
-    def _between(self, until_ns: int) -> tuple[list[Stretch], int, GapCause]:
+    def _between(self, until_ns: int) -> tuple[list[Interval], int, GapCause]:
         """Return the records before `until_ns`, and the remaining gap with its cause, for the next record."""
-        stretches: list[Stretch] = []
+        stretches: list[Interval] = []
         gap_ns = 0
         gap_cause: GapCause = "unknown"
         for begin, end, cause in self._pieces(until_ns):
             if cause == "host" or cause == "unknown":
                 if gap_ns:  # the queue was first reported during this gap, so its two parts have different causes
-                    stretches.append(Stretch("idle", begin, 0, gap_ns, gap_cause))
+                    stretches.append(Interval("idle", begin, 0, gap_ns, gap_cause))
                 gap_ns, gap_cause = end - begin, cause
             else:
-                stretches.append(Stretch(cause, begin, end - begin, gap_ns, gap_cause))
+                stretches.append(Interval(cause, begin, end - begin, gap_ns, gap_cause))
                 gap_ns, gap_cause = 0, "unknown"
         return stretches, gap_ns, gap_cause
 

@@ -79,7 +79,7 @@ class Moments(msgspec.Struct):
         return spread / self.count
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ObservedRequest(msgspec.Struct, frozen=True):
     """One request's result. `None`: unknown, or there was none."""
 
     failed: bool
@@ -104,7 +104,7 @@ class ArmTally(msgspec.Struct):
     cost_usd: Moments = msgspec.field(default_factory=Moments)
     output_tokens: Moments = msgspec.field(default_factory=Moments)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ObservedRequest) -> None:
         """Count a request."""
         self.requests += 1
         if seen.failed:
@@ -137,7 +137,7 @@ class ArmTally(msgspec.Struct):
         self.output_tokens.merge(other.output_tokens)
 
 
-class Observed(msgspec.Struct):
+class RolloutTotals(msgspec.Struct):
     """The results that one or all gateways observed: both arms over the window, and totals since the step's
     beginning.
     """
@@ -147,7 +147,7 @@ class Observed(msgspec.Struct):
     incumbent_before: ArmTally = msgspec.field(default_factory=ArmTally)  # since the gateway knows the rollout
     step_requests: int = 0  # of the candidate, since the current step began
 
-    def merge(self, other: "Observed") -> None:
+    def merge(self, other: "RolloutTotals") -> None:
         """Add another gateway's results."""
         self.candidate.merge(other.candidate)
         self.incumbent.merge(other.incumbent)
@@ -155,23 +155,23 @@ class Observed(msgspec.Struct):
         self.step_requests += other.step_requests
 
 
-def summed(parts: Iterable[Observed]) -> Observed:
+def summed(parts: Iterable[RolloutTotals]) -> RolloutTotals:
     """Return the sum of several gateways' results."""
-    found = Observed()
+    found = RolloutTotals()
     for part in parts:
         found.merge(part)
     return found
 
 
-def to_plain(observed: Observed) -> dict[str, object]:
+def to_plain(observed: RolloutTotals) -> dict[str, object]:
     """Return the results as plain data for JSON."""
     plain: dict[str, object] = msgspec.to_builtins(observed, str_keys=True)
     return plain
 
 
-def from_plain(plain: Mapping[str, object]) -> Observed:
+def from_plain(plain: Mapping[str, object]) -> RolloutTotals:
     """Return results from the data of `to_plain`. Raises msgspec.ValidationError for invalid data."""
-    return msgspec.convert(plain, Observed, strict=False)
+    return msgspec.convert(plain, RolloutTotals, strict=False)
 
 
 class SlidingTally:
@@ -182,7 +182,7 @@ class SlidingTally:
         self._parts = parts
         self._pieces: dict[int, ArmTally] = {}
 
-    def add(self, seen: Seen, now_ns: int) -> None:
+    def add(self, seen: ObservedRequest, now_ns: int) -> None:
         """Count a request that ended now."""
         number = now_ns // self._part_ns
         piece = self._pieces.get(number)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from algorithms.rollouts.rollout_tally import TAIL, ArmTally, Histogram, Observed
+from algorithms.rollouts.rollout_tally import TAIL, ArmTally, Histogram, RolloutTotals
 from contracts.serving.rollouts import RolloutGuards
 
 # Checked every second, so chance has many tries: a false alarm has a probability of 1 in 740 per check, one-sided.
@@ -31,7 +31,7 @@ class Breach(msgspec.Struct, frozen=True):
         )
 
 
-def breaches_of(observed: Observed, guards: RolloutGuards) -> list[Breach]:
+def breaches_of(observed: RolloutTotals, guards: RolloutGuards) -> list[Breach]:
     """Return every limit that the candidate exceeds significantly; empty if there are too few requests."""
     candidate, least = observed.candidate, guards.min_requests
     incumbent = observed.incumbent if observed.incumbent.requests >= least else observed.incumbent_before

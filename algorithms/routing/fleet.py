@@ -7,10 +7,10 @@ choices.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import Policy
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 from algorithms.routing.prefix_index import PrefixIndex
-from algorithms.routing.replica import Hold, Replica, SharedPaces
+from algorithms.routing.replica import Replica, RoutedRequest, SharedPaces
 from algorithms.routing.sessions import Sessions
 from algorithms.routing.work_book import WorkBook
 from contracts.recording.records import KvEvent
@@ -114,7 +114,7 @@ class Fleet:
 
     # a request
 
-    def sight(self, ask: Ask, now_ns: int, within: frozenset[str] | None = None) -> Sight:
+    def view(self, request: RoutingRequest, now_ns: int, within: frozenset[str] | None = None) -> PoolView:
         """Return the pool's state for a request, including cached parts of its prompt.
 
         `within` are the names of the replicas that may receive it; `None`: all.
@@ -122,52 +122,55 @@ class Fleet:
         if now_ns - self._refreshed_ns > _REFRESH_NS:
             self._refresh(now_ns)
         matches: list[tuple[int, int]] = []
-        if self.policy.wants_prefixes and ask.keys:
-            matches = self.index.match(ask.keys, ask.block_tokens)
+        if self.policy.wants_prefixes and request.keys:
+            matches = self.index.match(request.keys, request.block_tokens)
         last = None
-        if ask.session and (name := self._sessions.last(ask.session)) is not None:
+        if request.session and (name := self._sessions.last(request.session)) is not None:
             last = self._by_name.get(name)
         allowed = None
         if within is not None:
             allowed = [place for place, one in enumerate(self.replicas) if one.id in within]
-        return Sight(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
+        return PoolView(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes of replicas, best first; in a large pool not all of them."""
         self.decisions += 1
-        return self.policy.rank(ask, sight)
+        return self.policy.rank(request, view)
 
-    def begin(self, replica: Replica, ask: Ask, cached: int, now_ns: int, *, is_blind: bool = False) -> Hold:
-        """Record that a request is sent to a replica that has `cached` of its tokens; return it. For `is_blind` see
-        Hold.
+    def begin(
+        self, replica: Replica, request: RoutingRequest, cached: int, now_ns: int, *, is_blind: bool = False
+    ) -> RoutedRequest:
+        """Record that a request is sent to a replica that has cached `cached` of its tokens, and return its record.
+
+        `is_blind`: the answer is not streamed.
         """
-        hold = Hold(now_ns, ask.tokens, cached, ask.keys, is_blind=is_blind)
-        replica.begin(hold, now_ns)
+        routed = RoutedRequest(now_ns, request.tokens, cached, request.keys, is_blind=is_blind)
+        replica.begin(routed, now_ns)
         if replica.id in self._work.of:
-            self._work.add(replica.id, hold.uncached * replica.slowness, now_ns)
-        if self.policy.wants_prefixes and ask.keys:
-            keys = ask.keys[cached // ask.block_tokens :] if cached else ask.keys
-            hold.is_assumed = not replica.is_exact
-            if hold.is_assumed:  # including the cached blocks, which are used now
-                self.index.assume(replica.bit, ask.keys)
+            self._work.add(replica.id, routed.uncached * replica.slowness, now_ns)
+        if self.policy.wants_prefixes and request.keys:
+            keys = request.keys[cached // request.block_tokens :] if cached else request.keys
+            routed.is_assumed = not replica.is_exact
+            if routed.is_assumed:  # including the cached blocks, which are used now
+                self.index.assume(replica.bit, request.keys)
             elif keys:
                 self.index.expect(replica.bit, keys)
-            hold.expected = (replica.bit, keys)
-        if ask.session:
-            self._sessions.note(ask.session, replica.id)
-        return hold
+            routed.expected = (replica.bit, keys)
+        if request.session:
+            self._sessions.note(request.session, replica.id)
+        return routed
 
-    def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
+    def first_token(self, replica: Replica, routed: RoutedRequest, now_ns: int) -> None:
         """Record that a request's prompt has been computed and cached."""
-        replica.first_token(hold, now_ns)
+        replica.first_token(routed, now_ns)
         if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
             self._refresh(now_ns)  # so that unmeasured replicas do not seem slow or fast by comparison
-        self._settle(replica, hold, is_computed=True)
+        self._settle(replica, routed, is_computed=True)
 
     def end(
         self,
         replica: Replica,
-        hold: Hold,
+        routed: RoutedRequest,
         now_ns: int,
         *,
         output_tokens: int | None = None,
@@ -178,10 +181,10 @@ class Fleet:
 
         `is_computed`: its prompt was computed, even if no first token was seen.
         """
-        is_new = not hold.is_ended and hold.first_ns is None
-        replica.end(hold, now_ns, output_tokens=output_tokens, has_failed=has_failed)
+        is_new = not routed.is_ended and routed.first_ns is None
+        replica.end(routed, now_ns, output_tokens=output_tokens, has_failed=has_failed)
         if is_new:
-            self._settle(replica, hold, is_computed=is_computed)
+            self._settle(replica, routed, is_computed=is_computed)
 
     def status(self, now_ns: int) -> dict[str, object]:
         """Return the pool's state for GET /ready."""
@@ -200,16 +203,16 @@ class Fleet:
         for replica in self.replicas:
             replica.refresh(now_ns)
 
-    def _settle(self, replica: Replica, hold: Hold, *, is_computed: bool) -> None:
+    def _settle(self, replica: Replica, routed: RoutedRequest, *, is_computed: bool) -> None:
         """Remove a request's expected blocks, and its assumed ones if its prompt was not computed."""
-        if hold.expected is None:
+        if routed.expected is None:
             return
-        bit, keys = hold.expected
-        hold.expected = None
-        if not hold.is_assumed:
+        bit, keys = routed.expected
+        routed.expected = None
+        if not routed.is_assumed:
             self.index.unexpect(bit, keys)
             if is_computed and not replica.is_exact and bit == replica.bit:
-                self.index.assume(bit, hold.keys)  # its cache events have stopped meanwhile
+                self.index.assume(bit, routed.keys)  # its cache events have stopped meanwhile
         elif not is_computed:
             self.index.unassume(bit, keys)
 

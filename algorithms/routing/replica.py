@@ -36,7 +36,7 @@ class Room:
 NO_ROOM_KNOWN: Final = Room()
 
 
-class Hold:
+class RoutedRequest:
     """A request at a replica from its start to its end, with its predicted work."""
 
     __slots__ = (
@@ -134,7 +134,7 @@ class Replica:
         self.is_plain = False  # whether it is busy only with prefills and answers in progress
         self.decode_ns = 0.0  # how much slower each token of a further answer would be
         self.running = 0  # this gateway's requests in progress
-        self.prefilling: dict[Hold, None] = {}  # requests without a first token, oldest first
+        self.prefilling: dict[RoutedRequest, None] = {}  # requests without a first token, oldest first
         self.queued_tokens = 0  # uncached tokens of these
         self.is_exact = False  # whether it reports its cached blocks
         self.is_known_away = False
@@ -232,68 +232,70 @@ class Replica:
             "is_suspect": self.is_suspect(now_ns),
         }
 
-    def begin(self, hold: Hold, now_ns: int) -> None:
+    def begin(self, routed: RoutedRequest, now_ns: int) -> None:
         """Record that a request is sent now."""
         self.running += 1
-        if hold.is_blind:
+        if routed.is_blind:
             self.blind_running += 1
-            self.blind_tokens += hold.uncached
-            self.blind_ns = max(self.blind_ns, float(now_ns)) + hold.uncached * self.prefill_ns
+            self.blind_tokens += routed.uncached
+            self.blind_ns = max(self.blind_ns, float(now_ns)) + routed.uncached * self.prefill_ns
             self._is_odd = True
             self._settle()
             return
-        self.prefilling[hold] = None
-        self.queued_tokens += hold.uncached
+        self.prefilling[routed] = None
+        self.queued_tokens += routed.uncached
         self._settle()
 
-    def first_token(self, hold: Hold, now_ns: int) -> None:
+    def first_token(self, routed: RoutedRequest, now_ns: int) -> None:
         """Record that a request's prefill has ended."""
-        if hold not in self.prefilling:
+        if routed not in self.prefilling:
             return
-        del self.prefilling[hold]
-        self.queued_tokens -= hold.uncached
-        hold.first_ns = now_ns
-        began = max(hold.began_ns, self._progress_ns)
+        del self.prefilling[routed]
+        self.queued_tokens -= routed.uncached
+        routed.first_ns = now_ns
+        began = max(routed.began_ns, self._progress_ns)
         self._progress_ns = now_ns
-        computed = hold.uncached if hold.computed is None else max(hold.computed, 1)
+        computed = routed.uncached if routed.computed is None else max(routed.computed, 1)
         self.pace.note(computed, max(now_ns - began, 0), now_ns)
         self._compare()
         self.failures = self._pause_ns = 0
         if not self.is_known_away:
             self.suspect_until_ns = 0
         self._settle()
-        self._note_latency(now_ns - hold.began_ns, now_ns)
+        self._note_latency(now_ns - routed.began_ns, now_ns)
 
-    def end(self, hold: Hold, now_ns: int, *, output_tokens: int | None = None, has_failed: bool = False) -> None:
+    def end(
+        self, routed: RoutedRequest, now_ns: int, *, output_tokens: int | None = None, has_failed: bool = False
+    ) -> None:
         """Record the end of a request. `has_failed`: by the replica's fault."""
-        if hold.is_ended:
+        if routed.is_ended:
             return
-        hold.is_ended = True
+        routed.is_ended = True
         beside = self.running
         self.running -= 1
-        if hold in self.prefilling:
-            del self.prefilling[hold]
-            self.queued_tokens -= hold.uncached
-        if hold.is_blind:  # the wait is at most that for the requests in progress
+        if routed in self.prefilling:
+            del self.prefilling[routed]
+            self.queued_tokens -= routed.uncached
+        if routed.is_blind:  # the wait is at most that for the requests in progress
             self.blind_running -= 1
-            self.blind_tokens -= hold.uncached
+            self.blind_tokens -= routed.uncached
             self.blind_ns = min(self.blind_ns, now_ns + self.blind_tokens * self.prefill_ns)
         if has_failed:
             self._fail(now_ns)
             return
-        took = now_ns - hold.began_ns
-        if hold.is_blind:
+        took = now_ns - routed.began_ns
+        if routed.is_blind:
             self.failures = self._pause_ns = 0
             self._note_latency(took, now_ns)
             self.whole.note(_ANSWER_TOKENS, took, now_ns)
             self._compare()
-            if hold.uncached >= _LEAST_PROMPT:
-                self.pace.note_most(hold.uncached, took)
+            if routed.uncached >= _LEAST_PROMPT:
+                self.pace.note_most(routed.uncached, took)
             if output_tokens:
                 self.decode.note(beside, took / output_tokens)
         self._mean_ns += 0.1 * (took - self._mean_ns) if self._mean_ns else took
-        if hold.first_ns is not None and output_tokens is not None and output_tokens > 1:
-            self.decode.note(beside, (now_ns - hold.first_ns) / (output_tokens - 1))
+        if routed.first_ns is not None and output_tokens is not None and output_tokens > 1:
+            self.decode.note(beside, (now_ns - routed.first_ns) / (output_tokens - 1))
         self._settle()
 
     def go_away(self, is_away: bool) -> None:

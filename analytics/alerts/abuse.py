@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from algorithms.abuse.incident import Incident
-from analytics.alerts.sources import ByTenant, Findings, Look
+from analytics.alerts.sources import AlertInputs, ByTenant, Findings
 from contracts.rules.alerts import Finding, Rule
 
 
-def abuse(look: Look, rules: Sequence[Rule]) -> Findings:
+def abuse(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return a finding per abused key and kind of abuse, while at least one gateway reports an open incident."""
     together: dict[tuple[str, str, str], list[Incident]] = {}
     for incident in look.incidents:

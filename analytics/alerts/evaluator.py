@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.alerts.explanations import explained
 from analytics.alerts.slo_burn import holds_of
-from analytics.alerts.sources import AnomalySource, GpuHours, Look, PriceSource, Projection, Source
+from analytics.alerts.sources import AlertInputs, AnomalySource, GpuHours, PriceSource, Projection, Source
 from analytics.alerts.wiring import SOURCES
 from backends.control.abuse_incidents import list_incidents
 from backends.control.alert_log import Settled, forget_alerts, known_levels, open_rules, settle_alerts
@@ -35,7 +35,7 @@ _FORGETS_EVERY: Final = timedelta(hours=1)  # slow without an index, and SQLite 
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Evaluation:
     """Result of an evaluation. `skipped`: by kind, why rules could not be evaluated; their alerts are unchanged."""
 
     settled: Settled = field(default_factory=Settled)
@@ -68,7 +68,7 @@ class Evaluator:
         self._lease: HeldLease | None = None
         self._forgot_at: datetime | None = None
 
-    def look(self, now: datetime) -> Looked | None:
+    def look(self, now: datetime) -> Evaluation | None:
         """Evaluate all rules once; return `None` if another process holds the lease.
 
         Alerts of rules that could not be evaluated (store unavailable) stay open. Raises ControlUnavailable, and
@@ -80,7 +80,7 @@ class Evaluator:
             return None
         with self._database.session() as session:  # another session: SQLite's only writer must not wait for the reads
             loaded = load_rules(session)
-            look = Look(
+            look = AlertInputs(
                 self._store,
                 now,
                 load_standings(session, now - _BUDGETS_SINCE),
@@ -109,7 +109,9 @@ class Evaluator:
             with self._database.session() as session:
                 give_back(session, self._lease, now)
 
-    def _find(self, look: Look, loaded: LoadedRules) -> tuple[list[tuple[Rule, Sequence[Finding]]], dict[str, str]]:
+    def _find(
+        self, look: AlertInputs, loaded: LoadedRules
+    ) -> tuple[list[tuple[Rule, Sequence[Finding]]], dict[str, str]]:
         by_kind: dict[RuleKind, list[Rule]] = {}
         for rule, _ in loaded.rules:
             by_kind.setdefault(rule.kind, []).append(rule)
@@ -135,7 +137,7 @@ class Evaluator:
         holds: Sequence[Hold] | None,
         skipped: Mapping[str, str],
         now: datetime,
-    ) -> Looked:
+    ) -> Evaluation:
         with self._database.session() as session:
             require_lease(session, lease, now)
             gone = open_rules(session) - {rule.id for rule, _ in loaded.rules} - set(loaded.faults)
@@ -145,10 +147,10 @@ class Evaluator:
             if self._forgot_at is None or abs(now - self._forgot_at) >= _FORGETS_EVERY:
                 forget_alerts(session, now - _FORGOTTEN_AFTER)
                 self._forgot_at = now
-        return Looked(settled, dict(skipped))
+        return Evaluation(settled, dict(skipped))
 
 
-def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:
+def _holds(look: AlertInputs, skipped: dict[str, str]) -> list[Hold] | None:
     """Return the holds; `None` (with a note in `skipped`) if they cannot be determined and should stay unchanged."""
     if not any(objective.hooks for objective in look.objectives):
         return []

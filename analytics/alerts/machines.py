@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-from analytics.alerts.sources import Findings, GpuHour, Look
+from analytics.alerts.sources import AlertInputs, Findings, GpuHour
 from analytics.queries import query
 from analytics.rows import UnexpectedRow, number_of, text_of
 from contracts.rules.alerts import Finding, Rule
@@ -19,7 +19,7 @@ _BOOKS_SECONDS: Final = 2 * 3_600
 _HOUR_SETTLES_SECONDS: Final = 600
 
 
-def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
+def saturation(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the engines that have been saturated for some minutes, so that further requests will be slow."""
     end = (look.now_s - _LATE_SECONDS // 2) // _MINUTE * _MINUTE
     longest = int(max(rule.settings["minutes"] for rule in rules))
@@ -39,7 +39,7 @@ def saturation(look: Look, rules: Sequence[Rule]) -> Findings:
     }
 
 
-def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
+def gpu_faults(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the GPUs with a fault, new uncorrected memory errors or overheating in the last 15 minutes."""
     span = {"start": look.now_s - _GPU_SECONDS, "end": look.now_s + _MINUTE}
     rows = look.store.query(query("gpu_faults"), span)
@@ -68,7 +68,7 @@ def gpu_faults(look: Look, rules: Sequence[Rule]) -> Findings:
     return found
 
 
-def telemetry_loss(look: Look, rules: Sequence[Rule]) -> Findings:
+def telemetry_loss(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the engines and hosts with gaps in the numbers of their stored records in the last hour."""
     end = (look.now_s - _LATE_SECONDS) // _MINUTE * _MINUTE
     rows = look.store.query(query("missing_records"), {"start": end - _LOSS_SECONDS, "end": end})
@@ -90,7 +90,7 @@ def telemetry_loss(look: Look, rules: Sequence[Rule]) -> Findings:
     }
 
 
-def ledger_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
+def ledger_mismatches(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return replicas whose engine produced another number of tokens than the records account for, and GPUs with
     unexplained time in the last whole hour."""
     # The last records of an hour may arrive late, so an hour is evaluated ten minutes after its end.

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from analytics.alerts.sources import ByTenant, Findings, Look
+from analytics.alerts.sources import AlertInputs, ByTenant, Findings
 from backends.control.slos import Hold
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.objectives import BURN_PAIRS, BurnPair, Counts, Objective, span_text
 
 
-def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
+def slo_burns(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the objectives whose error budget burns, each with its most urgent pair of burn-rate windows."""
     burning = [
         (objective, _finding(objective, pairs[0], look.counts.get(objective.id, {})))
@@ -19,7 +19,7 @@ def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
     return {rule.id: [finding for slo, finding in sorted_out.of(rule) if rule.slo in ("", slo)] for rule in rules}
 
 
-def holds_of(look: Look) -> list[Hold]:
+def holds_of(look: AlertInputs) -> list[Hold]:
     """Return the holds (shed batches, freeze canaries) of objectives with hooks while a paging pair of windows burns.
 
     Objectives for one prompt length shed no batches: the length is known only after the answer, so all would be shed.

@@ -27,7 +27,7 @@ Findings: TypeAlias = Mapping[str, Sequence[Finding]]  # by rule id
 Projection: TypeAlias = Callable[[int, int, int, int, int | None], Forecast]
 
 
-class Grown(Protocol):
+class SpendGrowth(Protocol):
     """The key, user and model whose spending grew most."""
 
     @property
@@ -60,7 +60,7 @@ class Anomaly(Protocol):
     @property
     def until(self) -> datetime | None: ...  # if the day is not over
     @property
-    def contributor(self) -> "Grown | None": ...
+    def contributor(self) -> "SpendGrowth | None": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ PriceSource: TypeAlias = Callable[[StoreClient, datetime], PriceRefresh]
 
 
 @dataclass(slots=True)
-class Look:
+class AlertInputs:
     """The input of one evaluation, for all kinds of rules. Control database rows are all from the same moment."""
 
     store: StoreClient
@@ -112,7 +112,7 @@ class Look:
         return int(self.now.timestamp())
 
 
-Source: TypeAlias = Callable[[Look, Sequence[Rule]], Findings]
+Source: TypeAlias = Callable[[AlertInputs, Sequence[Rule]], Findings]
 
 
 class ByTenant(Generic[ItemT]):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
+from analytics.alerts.sources import AlertInputs, Anomaly, ByTenant, Findings
 from analytics.prices.refresh import ChangeCost, PriceChange, rates_changed
 from analytics.queries import query
 from analytics.rows import number_of, text_of, texts_of
@@ -19,7 +19,7 @@ DEFAULT_THRESHOLDS: Final = (80, 100)  # default thresholds in percent, for budg
 _UNPRICED_SECONDS: Final = 86_400
 
 
-def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
+def budget_thresholds(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return, for each budget, the highest threshold that it has passed, or that it refuses requests.
 
     A threshold is reported once per period, even if the period has ended meanwhile, but not by a rule created after
@@ -39,7 +39,7 @@ def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
     return found
 
 
-def budget_forecasts(look: Look, rules: Sequence[Rule]) -> Findings:
+def budget_forecasts(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the budgets that will exceed `at_percent` of their amount at the end of the period at the current rate."""
     mine = ByTenant((standing.spec.scope.tenant, standing) for standing in look.standings)
     now_ns = unix_ns(look.now)
@@ -50,7 +50,7 @@ def budget_forecasts(look: Look, rules: Sequence[Rule]) -> Findings:
     return found
 
 
-def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
+def spend_anomalies(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return the tenants with unusual spending (see `analytics.anomaly`)."""
     anomalies = [] if look.anomalies is None else look.anomalies(look.store, look.now)
     sorted_out = ByTenant((each.tenant, each) for each in anomalies)
@@ -64,7 +64,7 @@ def spend_anomalies(look: Look, rules: Sequence[Rule]) -> Findings:
     }
 
 
-def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
+def unpriced_usage(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return tenants and models with unpriced requests, or unpriced kinds of tokens, in the last day."""
     start = (look.now_s - _UNPRICED_SECONDS) // 3_600 * 3_600
     # From the rollup by minute, which is partitioned by day: in that by hour, a day of all tenants is scattered.
@@ -88,7 +88,7 @@ def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
     }
 
 
-def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
+def bill_mismatches(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return provider bills that differ from recorded usage by more than a bound, without a known cause."""
     return {
         rule.id: [
@@ -98,7 +98,7 @@ def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
     }
 
 
-def price_changes_told(look: Look, rules: Sequence[Rule]) -> Findings:
+def price_changes_told(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
     """Return imported price cards whose list price has changed, with the change in cost at last month's usage."""
     found = None if look.prices is None else look.prices(look.store, look.now)
     changes = () if found is None else found.changes
@@ -237,7 +237,7 @@ def _requests(count: int) -> str:
     return f"{count} request" if count == 1 else f"{count} requests"
 
 
-def _passed_or_refusing(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+def _passed_or_refusing(look: AlertInputs, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
     spec = standing.spec
     is_over = standing.end_ns is not None and standing.end_ns <= now_ns
     refused_at = look.refusing.get((spec.id, standing.subject, standing.start_ns))
@@ -297,7 +297,7 @@ def _amounts(standing: BudgetStanding) -> str:
     return f"{exact_text(metric, standing.used)} of {amount_text(metric, amount)}"
 
 
-def _forecast(look: Look, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+def _forecast(look: AlertInputs, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
     spec, end_ns = standing.spec, standing.end_ns
     if end_ns is None or not standing.counts_since_ns < now_ns < end_ns:
         return None

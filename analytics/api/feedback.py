@@ -29,12 +29,12 @@ class FeedbackBody(BaseModel):
 
 
 @router.post("", status_code=201, summary="Score an answer")
-def write(body: FeedbackBody, asker: Anybody, store: Store) -> dict[str, Any]:
+def write(body: FeedbackBody, caller: Anybody, store: Store) -> dict[str, Any]:
     """Store a score of an answer; a repeated one replaces the former. The request must be in the store (seconds after
     its end) and of the caller's tenant and team.
     """
-    given = Feedback(body.request_id, body.name, body.score, body.comment, asker.name, bool(asker.key_id))
-    return write_feedback(store, given, asker.tenant, asker.team, utc_now())
+    given = Feedback(body.request_id, body.name, body.score, body.comment, caller.name, bool(caller.key_id))
+    return write_feedback(store, given, caller.tenant, caller.team, utc_now())
 
 
 @router.get("", summary="Scores by model, prompt version and name")

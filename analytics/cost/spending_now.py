@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from analytics.asked_at import AskedAt
 from analytics.cost.periods import month_of
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import CostReport, cost_report
 from analytics.cost.sums import CostSum, total_of
+from analytics.query_time import QueryTime
 from analytics.scope import Period
 from backends.store.client import StoreClient
 
@@ -26,7 +26,7 @@ class SpendingNow:
 
 def spending_now(
     store: StoreClient,
-    asked: AskedAt,
+    asked: QueryTime,
     zone: ZoneInfo,
     tenant: str | None = None,
     team: str | None = None,

@@ -141,9 +141,9 @@ def single_request(
     Raises NotFound if it is not in the store (yet) or not of that tenant and team; StoreUnavailable.
     """
     period = about_when(request_id)
-    reach: dict[str, object] = {"tenant": tenant, "team": team, "request_id": request_id}
+    access: dict[str, object] = {"tenant": tenant, "team": team, "request_id": request_id}
     bounds = {"start": period.start.timestamp(), "end": period.end.timestamp()}
-    rows = store.query(query("request"), {**reach, **bounds})
+    rows = store.query(query("request"), {**access, **bounds})
     if not rows:
         raise NotFound(
             f"request {request_id} was not found: it is not in the store yet, has expired, or you may not see it",
@@ -154,7 +154,7 @@ def single_request(
     if number_of(row["attempts"]) > 1:
         began = _EPOCH + timedelta(microseconds=number_of(row["started_at_ns"]) // 1000)
         around = {"start": (began - _AROUND).timestamp(), "end": (began + _LONGEST).timestamp()}
-        found = store.query(query("request_attempts"), {**reach, **around})
+        found = store.query(query("request_attempts"), {**access, **around})
         tries = tuple(_try(each, number_of(row["started_at_ns"])) for each in found)
     return _request(row, tries)
 

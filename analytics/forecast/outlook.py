@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from analytics.asked_at import AskedAt
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from analytics.forecast.history import SpendHistory, history_of, spend_histories
 from analytics.forecast.spend import HISTORY, LEVEL, SpendForecast, forecast_of
+from analytics.query_time import QueryTime
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 
@@ -27,7 +27,7 @@ class OutlookTask:
 
 
 def outlook_task(
-    store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
+    store: StoreClient, asked: QueryTime, tenant: str | None = None, team: str | None = None
 ) -> OutlookTask | None:
     """Read the input of a forecast of all tenants together, one tenant, or one of its teams.
 

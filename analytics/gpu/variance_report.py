@@ -7,12 +7,12 @@ from datetime import timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analytics.asked_at import AskedAt
 from analytics.gpu.cost import BUSY_LINES, GpuCost, device_models, gpu_cost
 from analytics.gpu.ledger import gpu_ledger
 from analytics.gpu.publishing import FITTED, fitted_card_row
 from analytics.gpu.standard_cost import model_hours
 from analytics.gpu.variance import CostVariance, Standard, cost_variance
+from analytics.query_time import QueryTime
 from analytics.scope import Period
 from backends.control.prices import card_of_standard_cost
 from backends.control.rates import load_rates
@@ -35,7 +35,7 @@ class Standards:
     unfit: tuple[str, ...] = ()
 
 
-def standards(session: Session, asked: AskedAt) -> Standards:
+def standards(session: Session, asked: QueryTime) -> Standards:
     """Read the valid fitted cards and GPU rates from the control database."""
     models = sorted(set(session.scalars(select(StandardCost.model).where(StandardCost.origin == FITTED))))
     cards: dict[str, Standard] = {}
@@ -53,13 +53,15 @@ def standards(session: Session, asked: AskedAt) -> Standards:
     return Standards(cards, rates, known_by, tuple(unfit))
 
 
-def last_hours(asked: AskedAt, hours: int) -> Period:
+def last_hours(asked: QueryTime, hours: int) -> Period:
     """Return the range of the last `hours` whole hours."""
     end = asked.moment.replace(minute=0, second=0, microsecond=0)
     return Period(end - timedelta(hours=hours), end)
 
 
-def variance_report(store: StoreClient, known: Standards, asked: AskedAt, hours: int = 24) -> tuple[CostVariance, ...]:
+def variance_report(
+    store: StoreClient, known: Standards, asked: QueryTime, hours: int = 24
+) -> tuple[CostVariance, ...]:
     """Return each model's variance, as `tollkeeper gpu variance` prints it. Raises StoreUnavailable."""
     period = last_hours(asked, hours)
     if not known.cards:

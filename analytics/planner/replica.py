@@ -12,10 +12,10 @@ from typing import Final, Protocol
 from algorithms.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 from algorithms.gpu_time.step_model import StepComposition
 from analytics.planner.decode_run import DecodeRun
-from analytics.planner.kv_room import SimulatedCache
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
-from analytics.planner.step_luck import StepVariation
+from analytics.planner.simulated_cache import SimulatedCache
+from analytics.planner.step_variation import StepVariation
 
 NEVER: Final = math.inf
 _PIECES: Final = 8  # steps of a long leap that count as one entry of the gap histogram, as their durations grow slowly

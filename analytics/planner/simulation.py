@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 from algorithms.routing.prefix_index import PrefixIndex
-from algorithms.routing.replica import Hold
+from algorithms.routing.replica import RoutedRequest
 from analytics.collections_off import without_collections
 from analytics.planner.gap_histogram import GapHistogram
 from analytics.planner.outcome import Outcome, ReplicaUse
 from analytics.planner.replica import NEVER, SimulatedReplica
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
-from analytics.planner.step_luck import StepVariation
+from analytics.planner.step_variation import StepVariation
 from analytics.planner.workload import Workload
 from contracts.errors import InvalidRequest
 
@@ -93,7 +93,7 @@ class _Run:
         self._fleet.follow([(f"replica-{place}", 1) for place in range(len(setups))])
         for known in self._fleet.replicas:
             known.is_exact = True
-        self._holds: list[Hold | None] = [None] * len(workload.requests)
+        self._routed: list[RoutedRequest | None] = [None] * len(workload.requests)
         self._first_ns = [math.nan] * len(workload.requests)
         self._end_ns = [math.nan] * len(workload.requests)
         self._cached = 0
@@ -159,16 +159,18 @@ class _Run:
         """Rank the replicas by the routing policy, and send the request to the first available one."""
         fleet, at = self._fleet, int(now)
         request = self._requests[sequence.course]
-        ask = Ask(sequence.length, sequence.keys, self._workload.unit_tokens, self._expected_output, request.session)
-        sight = fleet.sight(ask, at)
-        for place in fleet.rank(ask, sight):
+        routed_request = RoutingRequest(
+            sequence.length, sequence.keys, self._workload.unit_tokens, self._expected_output, request.session
+        )
+        view = fleet.view(routed_request, at)
+        for place in fleet.rank(routed_request, view):
             known, replica = fleet.replicas[place], self._replicas[place]
-            cached = min(sight.cached_of(known), sequence.length) if sight.matches else 0
-            hold = fleet.begin(known, ask, cached, at)
+            cached = min(view.cached_of(known), sequence.length) if view.matches else 0
+            routed = fleet.begin(known, routed_request, cached, at)
             if replica.is_away or not replica.setup.holds(request.input_tokens + request.output_tokens - 1):
-                fleet.end(known, hold, at, has_failed=replica.is_away)
+                fleet.end(known, routed, at, has_failed=replica.is_away)
                 continue
-            self._holds[sequence.course] = hold
+            self._routed[sequence.course] = routed
             replica.arrive(sequence, now)
             self._tell_cache(replica)
             self._follow(replica)
@@ -183,10 +185,10 @@ class _Run:
         if self._first_ns[course] != self._first_ns[course]:  # NaN: no token before
             self._first_ns[course] = at_ns
             self._cached += sequence.cached
-        hold = self._holds[course]
-        assert hold is not None
-        hold.computed = sequence.length - sequence.cached
-        self._fleet.first_token(self._fleet.replicas[replica.place], hold, int(at_ns))
+        routed = self._routed[course]
+        assert routed is not None
+        routed.computed = sequence.length - sequence.cached
+        self._fleet.first_token(self._fleet.replicas[replica.place], routed, int(at_ns))
 
     def ended(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
         """Record an answer's end."""
@@ -194,11 +196,11 @@ class _Run:
         self._end_ns[course] = at_ns
         if at_ns > self._ended_ns:
             self._ended_ns = at_ns
-        hold = self._holds[course]
-        assert hold is not None
-        self._holds[course] = None
+        routed = self._routed[course]
+        assert routed is not None
+        self._routed[course] = None
         self._fleet.end(
-            self._fleet.replicas[replica.place], hold, int(at_ns), output_tokens=sequence.output, is_computed=True
+            self._fleet.replicas[replica.place], routed, int(at_ns), output_tokens=sequence.output, is_computed=True
         )
 
     def _tell_cache(self, replica: SimulatedReplica) -> None:
@@ -222,9 +224,9 @@ class _Run:
         self._fleet.forget_cache(known.id)
         known.go_away(True)
         for sequence in lost:
-            hold = self._holds[sequence.course]
-            if hold is not None:
-                self._fleet.end(known, hold, int(now), has_failed=True)
+            routed = self._routed[sequence.course]
+            if routed is not None:
+                self._fleet.end(known, routed, int(now), has_failed=True)
         for sequence in lost:
             self._place(sequence, now)
 

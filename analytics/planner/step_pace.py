@@ -19,7 +19,9 @@ LEAST: Final = 32  # minimum number of steps of a kind: of fewer, slow ones are 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A model and its ratios by kind of step (empty for too few steps). Its total is that of the measured steps."""
+    """A model of step times and its ratios of measured to predicted time by kind of step (none for kinds with too few
+    steps).
+    """
 
     steps: StepModel
     prompt_ratios: tuple[float, ...] = ()

@@ -20,9 +20,11 @@ CardOf = Callable[["Slice"], AnyCard | None]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Requests with equal unit prices by every card: their number, and uncached input, cached input and output tokens.
+    """Requests that every price card prices alike: their number, and their uncached input, cached input and output
+    tokens.
 
-    `tier` is the service tier, `input_tokens` a number in the same price tier of long prompts.
+    `tier` is their service tier. `input_tokens` is the prompt length of one of them, which selects the same price tier
+    for long prompts as that of all.
     """
 
     requests: int

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from analytics.asked_at import AskedAt
 from analytics.prices.card_list import CardList
+from analytics.query_time import QueryTime
 from analytics.recommendations.evidence import read_replica_hours, read_uses
 from analytics.recommendations.recommendation import Recommendation, ranked
 from analytics.recommendations.rules import recommend
@@ -34,7 +34,7 @@ def recommendations(
 
 
 def recommended(
-    store: StoreClient, cards: CardList, asked: AskedAt, days: int, tenant: str | None = None
+    store: StoreClient, cards: CardList, asked: QueryTime, days: int, tenant: str | None = None
 ) -> tuple[Recommendation, ...]:
     """Return the savings that `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
     return recommendations(store, cards.cards, asked.moment, timedelta(days=days), tenant=tenant)

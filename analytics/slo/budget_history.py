@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from analytics.asked_at import AskedAt
+from analytics.query_time import QueryTime
 from analytics.slo.indicators import count_windows
 from analytics.slo.standings import ObjectiveList
 from backends.store.client import StoreClient
@@ -28,7 +28,7 @@ class BudgetHistory:
     points: tuple[BudgetPoint, ...]
 
 
-def budget_history(store: StoreClient, promised: ObjectiveList, objective_id: str, asked: AskedAt) -> BudgetHistory:
+def budget_history(store: StoreClient, promised: ObjectiveList, objective_id: str, asked: QueryTime) -> BudgetHistory:
     """Return the history of one objective's error budget, by one query. Raises NotFound, StoreUnavailable."""
     objective = next((each for each in promised.objectives if each.id == objective_id), None)
     if objective is None:

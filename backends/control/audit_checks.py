@@ -58,11 +58,11 @@ def check_audit(
     places = list(map(_shown, reports))
     faults = [report.fault for report in reports]
     if database is not None:
-        vouching = compare_database(database, [*reports, *elsewhere])
-        if not vouching.vouched and DirectoryPlace(audit_root(data) / WITNESS).is_written():
-            vouching = replace(vouching, is_starting=True)
-        places.append(_shown_database(vouching))
-        faults.append(vouching.fault)
+        check = compare_database(database, [*reports, *elsewhere])
+        if not check.confirmed and DirectoryPlace(audit_root(data) / WITNESS).is_written():
+            check = replace(check, is_starting=True)
+        places.append(_shown_database(check))
+        faults.append(check.fault)
     places.extend(map(_shown, in_sink))
     faults += [report.fault for report in in_sink]
     return AuditFindings(places, [fault for fault in faults if fault is not None])
@@ -83,7 +83,7 @@ class DatabaseCheck:
     """
 
     rows: RowsReport
-    vouched: EntryHashes
+    confirmed: EntryHashes
     first_wrong: int | None
     is_gone: bool
     before: tuple[int, str]
@@ -103,7 +103,7 @@ class DatabaseCheck:
                 f"been cut; {_GONE}",
                 entry=entry,
             )
-        if self.first_wrong is None and self.rows.entries and not self.vouched and not self.is_starting:
+        if self.first_wrong is None and self.rows.entries and not self.confirmed and not self.is_starting:
             return Fault(DATABASE, f"no chain confirms the entries: those at the end may have been cut; {_GONE}")
         if self.first_wrong is None:
             return None
@@ -119,8 +119,8 @@ class DatabaseCheck:
 class _Comparison:
     """Merges the database's entries and the confirmations, both ascending, so that neither is stored twice."""
 
-    def __init__(self, vouched: EntryHashes) -> None:
-        self._pairs = vouched.pairs()
+    def __init__(self, confirmed: EntryHashes) -> None:
+        self._pairs = confirmed.pairs()
         self._next = next(self._pairs, None)
         self.first_wrong: int | None = None
         self.is_gone = False
@@ -150,8 +150,8 @@ class _Comparison:
 
 def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> DatabaseCheck:
     """Verify the database's chain, and compare its entries with the chains' confirmations."""
-    vouched = _vouched(reports)
-    compared = _Comparison(vouched)
+    confirmed = _confirmed(reports)
+    compared = _Comparison(confirmed)
     with database.session() as session:
         rows = verify_rows(compared.along(read_rows(session)))
     compared.end()
@@ -159,7 +159,7 @@ def compare_database(database: ControlDatabase, reports: list[ChainReport]) -> D
     accepted = max((one.entry for report in reports for one in report.accepted), default=0)
     gone = ((entry, chain) for chain, entry in rows.begun.items() if chain not in here and entry > accepted)
     return DatabaseCheck(
-        rows, vouched, compared.first_wrong, compared.is_gone, compared.before, min(gone, default=None)
+        rows, confirmed, compared.first_wrong, compared.is_gone, compared.before, min(gone, default=None)
     )
 
 
@@ -198,7 +198,7 @@ def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
     return {end.chain: end.last for report in reports for one in report.accepted for end in one.chains}
 
 
-def _vouched(reports: list[ChainReport]) -> EntryHashes:
+def _confirmed(reports: list[ChainReport]) -> EntryHashes:
     """Return the confirmations of all chains; an acceptance in one of them covers earlier confirmations of others."""
     parts = []
     for report in reports:
@@ -227,14 +227,14 @@ def _told(fault: Fault | None) -> dict[str, Any] | None:
     return {"place": fault.place, "segment": fault.segment, "entry": fault.entry, "what": fault.what}
 
 
-def _shown_database(vouching: DatabaseCheck) -> dict[str, Any]:
+def _shown_database(check: DatabaseCheck) -> dict[str, Any]:
     """Return the database's chain in the form of `_shown`."""
     return {
         "place": DATABASE,
-        "entries": vouching.rows.entries,
-        "last": vouching.rows.last,
-        "vouched_upto": max(vouching.vouched, default=0),
-        "erased": vouching.rows.erased,
+        "entries": check.rows.entries,
+        "last": check.rows.last,
+        "confirmed_upto": max(check.confirmed, default=0),
+        "erased": check.rows.erased,
         "notes": [],
-        "fault": _told(vouching.fault),
+        "fault": _told(check.fault),
     }

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, from_plain, to_plain
+from algorithms.rollouts.rollout_tally import ArmTally, RolloutTotals, from_plain, to_plain
 from backends.control.alert_log import alert_facts, write_delivery
 from backends.control.budget_states import insert_into
 from contracts.control import Alert, AlertChannel, Rollout, RolloutObservation
@@ -25,7 +25,7 @@ def publish_observation(
     gateway: str,
     rollout_id: str,
     term: int,
-    observed: Observed,
+    observed: RolloutTotals,
     *,
     shadow_day: str,
     shadow_pico_usd: int,
@@ -46,13 +46,13 @@ def publish_observation(
     session.execute(row.on_conflict_do_update(index_elements=("rollout_id", "gateway"), set_=values))
 
 
-def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[Observed]:
+def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[RolloutTotals]:
     """Return the other gateways' measurements of a rollout in a term. Unreadable ones are left out.
 
     Of gateways that no longer run, only the incumbent's results count: a candidate at 100 % is still compared with
     them.
     """
-    found: list[Observed] = []
+    found: list[RolloutTotals] = []
     for row in observations_of(session, rollout_id):
         seen = None if row.gateway == gateway else read_seen(row)
         if seen is None:
@@ -60,7 +60,7 @@ def others_observed(session: Session, gateway: str, rollout_id: str, term: int, 
         if is_fresh(row, at):
             found += [seen] if row.term == term else []
         elif seen.incumbent_before.requests:
-            found.append(Observed(incumbent_before=seen.incumbent_before))
+            found.append(RolloutTotals(incumbent_before=seen.incumbent_before))
     return found
 
 
@@ -71,7 +71,7 @@ def incumbent_before(session: Session, gateway: str, rollout_id: str) -> ArmTall
     return None if seen is None else seen.incumbent_before
 
 
-def read_seen(row: RolloutObservation) -> Observed | None:
+def read_seen(row: RolloutObservation) -> RolloutTotals | None:
     """Return a gateway's stored measurements; `None` if they cannot be read, for example from another version."""
     try:
         return from_plain(row.seen)

@@ -167,7 +167,7 @@ class CountersAddress:
 
 
 @dataclass(frozen=True)
-class RedisMeans:
+class RedisDependencies:
     """Credentials and TLS files of an installation, which apply to each Redis whose URL needs them."""
 
     tls: TlsFiles = TlsFiles()

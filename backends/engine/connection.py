@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def pause_writing(self) -> None:
-        """Handle a full send buffer: the gateway does not read. Stop reading from it."""
+        """Handle a full send buffer: the gateway does not read, so read none of its messages until it does."""
         self.is_choked = True
         if self._transport is not None and not self.hears_while_choked:
             self._transport.pause_reading()
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._host.on_choked(self)
 
     def resume_writing(self) -> None:
-        """Handle an emptied send buffer: the gateway reads again. Resume reading from it."""
+        """Handle an emptied send buffer: the gateway reads again, so read its messages again."""
         self.is_choked = False
         self._cancel_timer()
         if self._transport is not None and not self._transport.is_closing() and not self.hears_while_choked:

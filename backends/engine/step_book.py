@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from algorithms.gpu_time.ledger_clock import FIRST_IDLE_NS, LONGEST_IDLE_NS, LedgerClock, Lifecycle, Stretch
+from algorithms.gpu_time.ledger_clock import FIRST_IDLE_NS, LONGEST_IDLE_NS, Interval, LedgerClock, Lifecycle
 from contracts.recording.records import StepRecord
 
 
@@ -64,7 +64,7 @@ class StepBook:
 
     def place(
         self, started_ns: int, busy_ns: int, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None
-    ) -> Stretch:
+    ) -> Interval:
         """Write the time before a step as records; return the step's interval: its start, and the gap before it."""
         *before, step = self._clock.step(started_ns, busy_ns)
         self._told_ns = started_ns + busy_ns
@@ -105,7 +105,7 @@ class StepBook:
         taken, self._records = self._records, []
         return taken
 
-    def _write_stretches(self, stretches: list[Stretch], used: int | None, total: int | None) -> None:
+    def _write_stretches(self, stretches: list[Interval], used: int | None, total: int | None) -> None:
         for stretch in stretches:
             self._records.append(
                 StepRecord(

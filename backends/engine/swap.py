@@ -31,7 +31,7 @@ _PROBE_SECONDS: Final = 60.0
 
 
 class Swaps:
-    """Swaps models, one swap of a model at a time. `is_probe` and `saw` are for the ends of its own test requests."""
+    """Replaces models of an engine host, one swap of a model at a time. Each new model first answers a test request."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -39,7 +39,7 @@ class Swaps:
         self._probes: dict[bytes, asyncio.Future[Finished]] = {}
 
     def saw(self, output: Output) -> None:
-        """Record the ends of its own test requests in an engine's output."""
+        """Record which test requests of a model swap have ended, according to an engine's output."""
         if not self._probes:
             return
         for event in output.events:

@@ -17,7 +17,7 @@ from contracts.errors import InvalidRequest, TollkeeperError, UnsupportedParamet
 from contracts.metering.usage import Usage
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import TargetSpec
-from contracts.serving.spoken_apis import drops_unknown, speaks
+from contracts.serving.native_apis import drops_unknown, supports_api
 
 
 @dataclass(slots=True)
@@ -247,7 +247,7 @@ def check_translated(call: ModelCall, spec: TargetSpec) -> None:
         return
     native, refusal = request.native, request.unless_dropped
     if native is not None:
-        if speaks(spec, native.api):
+        if supports_api(spec, native.api):
             return
         if native.refusal is not None:
             raise _refusal_of(native.refusal)

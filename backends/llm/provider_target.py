@@ -22,7 +22,7 @@ from backends.llm.http.openai_replies import form_for
 from backends.llm.provider_stream import ProviderStream
 from backends.secrets.sealed_references import is_stored, token_of
 from contracts.api.generation import Continuation, Result
-from contracts.engine.wire import Invoke, Invoked, Patience
+from contracts.engine.wire import Invoke, Invoked, ProviderTimeouts
 from contracts.errors import (
     ConfigurationError,
     ConnectTimeout,
@@ -70,7 +70,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     timeouts: object = None
     billing: object = None  # read by contracts/pricing/failure_billing.py
-    unknown_fields: object = None  # read by contracts/serving/spoken_apis.py
+    unknown_fields: object = None  # read by contracts/serving/native_apis.py
     params: dict[str, Any] = {}
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -114,7 +114,7 @@ class ProviderTarget:
             thinking_cap_field=_cap_field(spec.model, self._settings.thinking_cap_field),
         )
         times = read_timeouts(spec)
-        self._patience = Patience(
+        self._patience = ProviderTimeouts(
             connect=times.connect, first_byte=times.first_byte, between=times.between, total=times.total
         )
         self._parameters = msgspec.json.encode(self._settings.params) if self._settings.params else b""

@@ -13,7 +13,7 @@ from contracts.errors import ConfigurationError
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import TargetSpec
 from contracts.serving.discovery import without_discovery
-from contracts.serving.spoken_apis import drops_unknown, spoken_apis
+from contracts.serving.native_apis import drops_unknown, native_apis
 
 SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,
@@ -46,4 +46,4 @@ def check_settings(spec: TargetSpec) -> None:
     read_tls_names(spec, is_https=spec.url.startswith("https://"))
     read_abilities(spec)
     read_paths(spec)
-    spoken_apis(spec)
+    native_apis(spec)

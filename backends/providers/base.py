@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contracts.engine.wire import Patience
+from contracts.engine.wire import ProviderTimeouts
 
 CHAT, COMPLETIONS, EMBEDDINGS, RERANK = "/chat/completions", "/completions", "/embeddings", "/rerank"
 
@@ -15,7 +15,7 @@ class Order:
 
     operation: str
     fields: Mapping[str, Any]  # the body, with OpenAI's field names
-    patience: Patience
+    patience: ProviderTimeouts
     url: str = ""
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -31,7 +31,7 @@ RepetitionPenalty = Annotated[float, Meta(ge=0.01, le=100)]  # smaller ones over
 
 
 class ContentPart(msgspec.Struct, frozen=True, gc=False):
-    """One part of a message's content. `type` decides which field is set; blobs stay unparsed."""
+    """One part of a message's content. `type` decides which field is set; images, audio and files are not parsed."""
 
     type: str
     text: str | None = None

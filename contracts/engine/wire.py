@@ -295,7 +295,7 @@ class Embed(_Message, frozen=True, tag="embed"):
     tokenizer_hash: str = ""
 
 
-class Patience(_Message, frozen=True):
+class ProviderTimeouts(_Message, frozen=True):
     """How long a provider may take, in seconds: to accept a connection, to start, between two pieces, in total."""
 
     connect: float
@@ -314,7 +314,7 @@ class Invoke(_Message, frozen=True, tag="invoke"):
     request_id: bytes
     operation: str  # one of the hello's
     body: bytes
-    patience: Patience
+    patience: ProviderTimeouts
     url: str = ""  # replaces the provider's own
     key_ref: str = ""
     credentials: dict[str, str] = {}
@@ -322,7 +322,7 @@ class Invoke(_Message, frozen=True, tag="invoke"):
 
 
 class Hold(_Message, frozen=True, tag="hold"):
-    """Stop reading a provider's answer, or continue: its client is slow."""
+    """Stop reading a provider's answer because its client is slow, or continue."""
 
     request_id: bytes
     is_held: bool

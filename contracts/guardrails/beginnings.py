@@ -1,7 +1,8 @@
-"""The prefixes of a regular expression's matches, as an expression, by which streams know what to hold back.
+"""Derives from a regular expression one that matches all prefixes of its matches. A stream holds back text that it
+matches.
 
-For `ab+c` it is the language of "", "a", "ab", "abb", ...: everything that further text could complete to a match, or
-to a longer one. Expressions are in RE2's syntax, without anchors to the ends of a text: a stream has no end yet.
+For `ab+c` its language is "", "a", "ab", "abb", ...: everything that further text could complete to a match, or to a
+longer one. Expressions are in RE2's syntax, without anchors to the ends of a text, because a stream has no end yet.
 """
 
 import re

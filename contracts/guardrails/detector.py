@@ -8,20 +8,20 @@ from contracts.guardrails.finding import About, Finding, Shown
 
 @runtime_checkable
 class Detector(Protocol):
-    """A detector that finds things in one text alone: the same text gives the same findings.
+    """A detector whose findings in a text depend on that text alone.
 
-    `patterns` are regular expressions in RE2's syntax. A text in which none matches is skipped, and every finding lies
-    within a match: so a stream holds back only what could become a match. Empty: every text is inspected, and answers
-    only when they are complete.
+    `patterns` are regular expressions in RE2's syntax. A text that none of them matches is skipped, and every finding
+    lies within a match, so that a stream holds back only what could become a match. If it is empty, every text is
+    inspected, and answers are inspected only when they are complete.
 
-    A match that is checked before it counts has no `"` in it: so what is found in a text is also found where the text
-    stands in JSON, and a body in which nothing is found needs not be parsed.
+    A match that is verified before it counts contains no `"`. So what is found in a text is also found in JSON that
+    contains the text, and a body in which nothing is found need not be parsed.
     """
 
     patterns: tuple[str, ...]
 
     def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
-        """Find things in a plain text, in order of position. An empty role: find what is found for any role.
+        """Find things in a plain text, in order of position. With an empty role, find what would be found for any role.
 
         `matching` are the indices of the patterns that match in the text, in order; `None`: not known.
         """
@@ -47,7 +47,7 @@ class AwaitedDetector(Protocol):
 
 @runtime_checkable
 class Watch(Protocol):
-    """A detector that sees requests in order of arrival, and may refuse one by raising a TollkeeperError."""
+    """A detector that sees the requests in order of arrival, and may refuse one by raising a TollkeeperError."""
 
     def watch(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
         """Inspect a request's texts. Raises a TollkeeperError if the request must not be served now."""

@@ -31,11 +31,11 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
-    """One text of a request or an answer, plain (`contracts.guardrails.plain_text`), and who speaks in it.
+    """One text of a request or an answer, in plain form (`contracts.guardrails.plain_text`), and its speaker.
 
-    `role`: "system", "developer", "user", "assistant", "tool", "document", "definition"; empty if nobody says.
-    `is_name`: it names something, or is a value that programs go by, rather than words. `is_fixed`: nothing can be cut
-    out of it, as others go by it; what is found in it blocks if it was to be redacted.
+    `role`: "system", "developer", "user", "assistant", "tool", "document", "definition"; empty if it is unknown.
+    `is_name`: the text is an identifier or a value for programs, not words. `is_fixed`: programs depend on the exact
+    text, so nothing can be cut out of it: a finding that would be redacted blocks the request instead.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Non-overlapping ranges of a text, found by binary search, so that many of them cost little each."""
+"""Non-overlapping ranges of a text. They are found by binary search, so that many of them cost little."""
 
 from bisect import bisect_right
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
-from contracts.guardrails.look_alikes import LOOK_ALIKES
+from contracts.guardrails.homoglyphs import LOOK_ALIKES
 
 _UNSEEN: Final = frozenset(("Mn", "Me", "Cf"))  # combining marks; formatting: zero-width, bidi, soft hyphens
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")  # invisible letters of Hangul

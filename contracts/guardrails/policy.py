@@ -41,7 +41,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
 
     def is_on(self, side: Side) -> bool:
-        """Return whether it inspects this side."""
+        """Return whether the stage inspects this side."""
         return self.direction in (side, "both")
 
 
@@ -76,12 +76,12 @@ class GuardrailPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ConfigurationError(f"one of {what} is empty; leave the list empty to mean all", about=about)
 
     def covers(self, tenant: str, name: str) -> bool:
-        """Return whether it covers a tenant's requests for a name."""
+        """Return whether the policy covers a tenant's requests for a name."""
         return (not self.tenants or tenant in self.tenants) and (not self.routes or name in self.routes)
 
     @property
     def breadth(self) -> int:
-        """Return its rank among policies: the one that covers everything comes first, the most specific last."""
+        """Return the policy's rank: policies that cover everything come first, the most specific last."""
         return 2 * bool(self.tenants) + bool(self.routes)
 
 

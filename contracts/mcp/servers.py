@@ -115,7 +115,7 @@ class McpServerSpec:
 
     @property
     def is_stdio(self) -> bool:
-        """Return whether a tool host starts it."""
+        """Return whether the server is a program that a tool host starts."""
         return self.url.startswith(STDIO)
 
     def _check_pins(self, about: str) -> None:
@@ -229,7 +229,7 @@ class ToolRule:
             _check_pattern(pattern, "tools")
 
     def covers(self, who: Identity) -> bool:
-        """Return whether it applies to a caller."""
+        """Return whether the rule applies to a caller."""
         return (
             (not self.tenant or self.tenant == who.tenant)
             and (not self.team or self.team == who.team)
@@ -238,7 +238,7 @@ class ToolRule:
         )
 
     def matches(self, name: str) -> bool:
-        """Return whether it applies to a tool, by its full name."""
+        """Return whether the rule applies to a tool, by its full name."""
         return any(fnmatchcase(name, pattern) for pattern in self.tools)
 
 

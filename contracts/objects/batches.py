@@ -100,7 +100,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_live(self) -> bool:
-        """Return whether it has not ended yet."""
+        """Return whether the batch has not ended yet."""
         return self.state in LIVE_STATES
 
     @property

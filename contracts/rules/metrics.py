@@ -1,8 +1,8 @@
-"""The metrics that limits and budgets count: one of `METRIC_KINDS` each, from which the other lists of metrics derive.
+"""The metrics that limits and budgets count, one row of `METRIC_KINDS` each; the other lists of metrics derive from it.
 
-A request's use of each is computed in `gateway/limits/demand.py`, what it reserves of one that is not counted in tokens
-in `gateway/limits/limiter.py` (`reserve`, `_rates`). Help lists the words: renew the golden files of
-`tests/tollkeeper/test_golden.py`.
+`gateway/limits/demand.py` computes how much of each metric a request uses. `gateway/limits/limiter.py` (`reserve`,
+`_rates`) computes what it reserves of a metric that is not counted in tokens. The command line's help lists the names,
+so a change of them needs new golden files (`tests/tollkeeper/test_golden.py`).
 """
 
 from dataclasses import dataclass

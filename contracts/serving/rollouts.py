@@ -144,7 +144,7 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigurationError("promotes has no effect without steps")
 
     def takes(self, tenant: str) -> bool:
-        """Return whether a tenant's requests may take part."""
+        """Return whether a tenant's requests may take part in the rollout."""
         return tenant not in self.not_tenants and (not self.tenants or tenant in self.tenants)
 
 
@@ -175,7 +175,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Return whether the candidate gets its share now."""
+        """Return whether the candidate currently gets its share."""
         return self.state in LIVE
 
     @property

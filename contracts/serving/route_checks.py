@@ -24,7 +24,7 @@ class RouteFault:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What routes can lead to."""
+    """The routes, models and pools that a route's entries can name."""
 
     routes: Mapping[str, RouteSpec]
     models: Mapping[str, ModelSpec]
@@ -48,7 +48,7 @@ def sound_routes(serving: Serving) -> tuple[dict[str, RouteSpec], list[RouteFaul
 
 
 def meet(pin: Regions, regions: tuple[str, ...]) -> Regions:
-    """Return the regions that a pin leaves of the stated ones; `None`: anywhere."""
+    """Return the regions that both `pin` and `regions` allow; `None`: any region."""
     if not regions:
         return pin
     return frozenset(regions) if pin is None else pin & frozenset(regions)

@@ -56,7 +56,7 @@ class Hours(msgspec.Struct, frozen=True):
         return cls(found[0] or 0, found[1] or 0)
 
     def holds_at(self, minute: int) -> bool:
-        """Return whether a minute of the day (0 to 1439) is within."""
+        """Return whether a minute of the day (0 to 1439) is within these hours."""
         if self.from_minute < self.until_minute:
             return self.from_minute <= minute < self.until_minute
         return minute >= self.from_minute or minute < self.until_minute
@@ -88,7 +88,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     complexity: Complexity | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError if a condition can never hold, or has no effect."""
+        """Raise ConfigurationError if a condition can never be met, or has no effect."""
         low, high = self.min_prompt_tokens, self.max_prompt_tokens
         for name, bound in (("min_prompt_tokens", low), ("max_prompt_tokens", high)):
             if bound is not None and bound < 0:

@@ -144,7 +144,7 @@ def _draw_figures(
             ),
             Figure(
                 "Verified up to",
-                count(None if changes is None else changes["vouched_upto"]),
+                count(None if changes is None else changes["confirmed_upto"]),
                 "by the external signed log",
                 "A signed chain outside the database confirms entries up to this one. It lags by a second or two.",
             ),
@@ -186,7 +186,7 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
         "Entries": place["entries"],
         "Last entry": place["last"],
         "Checkpoints": place["checkpoints"],
-        "Signed until entry": place["signed_upto"] if is_chain else place["vouched_upto"],
+        "Signed until entry": place["signed_upto"] if is_chain else place["confirmed_upto"],
         "Remarks": "; ".join(remarks),
     }
 

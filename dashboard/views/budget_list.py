@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
+from analytics.query_time import QueryTime
 from backends.http_client.control_plane import path_segment
 from contracts.access.person import person_of
 from contracts.rules.rule_words import exact_text
@@ -28,7 +28,7 @@ _EVENT_COLUMNS: Final = ("Time", "Threshold", "Subject", "Spent", "Budget", "Web
 def draw_budgets(visit: Visit) -> None:
     """Draw all budgets of the chosen tenant or team, the selected one's details, and the form to create one."""
     scope = visit.scope
-    bars: Sequence[BudgetBar] = visit.read_control(budget_bars, AskedAt(visit.now), scope.tenant, scope.team)
+    bars: Sequence[BudgetBar] = visit.read_control(budget_bars, QueryTime(visit.now), scope.tenant, scope.team)
     _figures(bars)
     show_table(
         "Budgets",

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
 from analytics.attribution.saved import SavedReport, saved_report
 from analytics.cost.drill import CostPlace, CostRange, question_of
 from analytics.prices.card_list import CardList, card_list
+from analytics.query_time import QueryTime
 from analytics.recommendations.reading import recommended
 from contracts.pricing.money import usd
 from dashboard.money_column import Money
@@ -102,7 +102,7 @@ def _figures(visit: Visit, answer: SavedReport) -> None:
 
 def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
     found = visit.read_slow(
-        recommended, cards, AskedAt(visit.now), RECOMMENDED_DAYS, place.tenant, keep_seconds=RECOMMENDED_SECONDS
+        recommended, cards, QueryTime(visit.now), RECOMMENDED_DAYS, place.tenant, keep_seconds=RECOMMENDED_SECONDS
     )
     if isinstance(found, Pending):
         note("Recommendations are being computed.")

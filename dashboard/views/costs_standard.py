@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
 from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange, cost_breakdown
 from analytics.gpu.variance import CostVariance
 from analytics.gpu.variance_report import Standards, last_hours, standards, variance_report
+from analytics.query_time import QueryTime
 from contracts.pricing.money import usd
 from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table
@@ -118,7 +118,7 @@ def _charged_export(answer: CostBreakdown) -> Table:
 
 
 def _gpus(visit: Visit) -> None:
-    asked = AskedAt(visit.now)
+    asked = QueryTime(visit.now)
     known: Standards = visit.read_control(standards, asked)
     found = visit.read_slow(variance_report, known, asked, _HOURS)
     if isinstance(found, Pending):

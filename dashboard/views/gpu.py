@@ -31,7 +31,7 @@ def draw(visit: Visit) -> None:
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, one point per {_step(visit)}")
     use = _use(visit)
-    if visit.viewer.reach.is_bound:
+    if visit.viewer.access.is_bound:
         _draw_use(visit, use)
         note("GPU ledger, engines and devices serve all tenants. Only viewers of the whole installation can see them.")
         return

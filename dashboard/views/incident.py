@@ -78,7 +78,7 @@ def _about(visit: Visit, alert: AlertFacts | None) -> tuple[Scope, datetime]:
     ended = None if alert["resolved_at"] is None else datetime.fromisoformat(alert["resolved_at"])
     end = min(ended or visit.now, opened + _AFTER, visit.now) + timedelta(minutes=1)
     facts = alert["facts"]
-    tenant, team = visit.viewer.reach.narrowed(alert["tenant"] or None, alert["team"] or None)
+    tenant, team = visit.viewer.access.narrowed(alert["tenant"] or None, alert["team"] or None)
     return (
         Scope(
             opened - _BEFORE,

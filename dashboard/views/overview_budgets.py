@@ -5,8 +5,8 @@ from typing import Final
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
+from analytics.query_time import QueryTime
 from dashboard import address
 from dashboard.panels import panel
 from dashboard.theme import STATUS
@@ -25,7 +25,7 @@ def draw_budget_bars(visit: Visit) -> None:
         help="Charges by gateways, a few seconds old. The mark is the forecast at the mean rate since the period's "
         "start. A hard budget refuses requests that would exceed it; a soft one only notifies.",
     ):
-        bars = visit.read_control(budget_bars, AskedAt(visit.now), visit.scope.tenant, visit.scope.team)
+        bars = visit.read_control(budget_bars, QueryTime(visit.now), visit.scope.tenant, visit.scope.team)
         if not bars:
             st.caption("No budgets: spending is not limited.")
         else:

@@ -9,9 +9,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from analytics.alerts.raised import open_by_severity
-from analytics.asked_at import AskedAt
 from analytics.cost.spending_now import spending_now
 from analytics.overview import Overview
+from analytics.query_time import QueryTime
 from analytics.slo.standings import objective_list, standings
 from dashboard import address
 from dashboard.forecasts import spend_outlook
@@ -101,7 +101,7 @@ def _today(visit: Visit) -> None:
     scope, formats = visit.scope, visit.formats
     found = visit.read_slow(
         spending_now,
-        AskedAt(visit.now),
+        QueryTime(visit.now),
         visit.viewer.zone,
         scope.tenant,
         scope.team,
@@ -121,7 +121,7 @@ def _today(visit: Visit) -> None:
 
 def _month(visit: Visit) -> None:
     scope, formats = visit.scope, visit.formats
-    asked = AskedAt(visit.now)
+    asked = QueryTime(visit.now)
     spent = visit.read_slow(
         spending_now,
         asked,
@@ -138,7 +138,7 @@ def _month(visit: Visit) -> None:
     _say(formats.money(spent.month_to_date.cost_usd), _forecast(visit, asked))
 
 
-def _forecast(visit: Visit, asked: AskedAt) -> str:
+def _forecast(visit: Visit, asked: QueryTime) -> str:
     scope, formats = visit.scope, visit.formats
     if scope.model is not None or scope.project is not None:
         return "forecasts exist for tenants and teams only"
@@ -178,7 +178,7 @@ def _promises(visit: Visit) -> None:
     if not total:
         _say("none", "create one with `tollkeeper slos create`")
         return
-    found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_PROMISES_SECONDS)
+    found = visit.read_slow(standings, promised, QueryTime(visit.now), keep_seconds=_PROMISES_SECONDS)
     if isinstance(found, Pending):
         _say(_WAITING, "loading")
         return

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
 from analytics.prices.card_list import CardList, card_list
+from analytics.query_time import QueryTime
 from analytics.recommendations.reading import recommended
 from contracts.control import Role
 from contracts.errors import InvalidRequest, TollkeeperError
@@ -103,10 +103,10 @@ def _begin(visit: Visit) -> None:
     visit.ahead_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
 
 
-def _question(visit: Visit) -> tuple[CardList, AskedAt, int, str | None]:
+def _question(visit: Visit) -> tuple[CardList, QueryTime, int, str | None]:
     """Return the query's arguments: the same as on the Costs page, so that both share one result."""
     cards = visit.read_control(card_list, visit.viewer.tenant)
-    return cards, AskedAt(visit.now), RECOMMENDED_DAYS, visit.scope.tenant
+    return cards, QueryTime(visit.now), RECOMMENDED_DAYS, visit.scope.tenant
 
 
 def _recommendations(visit: Visit) -> None:

@@ -35,7 +35,7 @@ _TITLES: Final[Mapping[str, str]] = {leaf: kind.title for leaf, kind in KINDS.it
 
 def draw(visit: Visit) -> None:
     """Draw the compared months, and the selected month's differences."""
-    if visit.viewer.reach.is_bound:
+    if visit.viewer.access.is_bound:
         note("Providers' bills cover the whole installation. Ask an owner, admin or finance user.")
         return
     provider, month = address.get("provider") or "", address.get("bill_month") or ""

@@ -66,7 +66,7 @@ def draw_request(visit: Visit, named: str) -> None:
     except ValueError as error:
         raise InvalidRequest(f"{named!r} is not a request id; it is in the response header x-request-id") from error
     request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
-    slow = slowest_of_own(visit.viewer.reach, request)
+    slow = slowest_of_own(visit.viewer.access, request)
     _heading(visit, request)
     _failure(request)
     _figures(visit, request)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analytics.asked_at import AskedAt
+from analytics.query_time import QueryTime
 from analytics.slo.budget_history import budget_history
 from analytics.slo.report import Standing
 from analytics.slo.standings import ObjectiveList, objective_list, standings
@@ -46,7 +46,7 @@ def draw_slos(visit: Visit) -> None:
         if may_create(visit):
             draw_slo_form(visit)
         return
-    found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_KEPT_SECONDS)
+    found = visit.read_slow(standings, promised, QueryTime(visit.now), keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
         note("Objectives are being evaluated …")
         return
@@ -143,7 +143,7 @@ def _history(visit: Visit, promised: ObjectiveList, found: Sequence[Standing]) -
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         st.markdown("### Error budget over time", width="content")
         chosen = select("objective", "Objective", names, default=worst, width=260)
-    history = visit.read_slow(budget_history, promised, chosen, AskedAt(visit.now), keep_seconds=60)
+    history = visit.read_slow(budget_history, promised, chosen, QueryTime(visit.now), keep_seconds=60)
     if isinstance(history, Pending):
         note("The error budget's history is loading …")
         return

@@ -1,1 +1,1 @@
-"""The APIs that applications use: how bodies are read, which path does what, and how answers are written."""
+"""The APIs that applications use: parsing of requests, paths and their operations, rendering of answers."""

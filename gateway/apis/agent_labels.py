@@ -75,7 +75,7 @@ def read_labels(headers: Mapping[bytes, bytes]) -> tuple[str, dict[str, str]]:
 
 
 def with_labels(tags: dict[str, str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's tags and, as far as there is room on a record, those of the work. The caller's go first."""
+    """Return the caller's tags and the agent's. If the record has no room for all, the caller's are kept."""
     if not labels:
         return tags
     merged = dict(tags)

@@ -114,7 +114,7 @@ class Endpoints:
         self.is_draining = False  # the gateway is stopping: new requests are refused
 
     def handle(self, exchange: Exchange) -> Serving | None:
-        """Answer an exchange; return the task or state that continues it if it goes to a model."""
+        """Answer an exchange. If it goes to a model, return the task or request state that continues it."""
         if self.is_draining:
             exchange.close_after()
             if exchange.path not in _DURING_DRAIN:

@@ -1,4 +1,4 @@
-"""Images, transcriptions, speech and moderations as the data plane's operations: bodies and answers pass through."""
+"""Operations for images, transcriptions, speech and moderations. Bodies and answers are sent on unchanged."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -134,7 +134,9 @@ class _Form(FormReader):
 
 
 class MediaReply(Reply):
-    """The sink of one answer, complete or in pieces. The end of an answer in pieces waits for the record."""
+    """Sends one answer, complete or in pieces. The end of an answer in pieces is held back until the record is
+    written.
+    """
 
     def __init__(self, facts: ReplyFacts) -> None:
         super().__init__(facts)
@@ -143,12 +145,12 @@ class MediaReply(Reply):
         self._filter: AnswerFilter | None = None
 
     def filter_words(self, answer_filter: AnswerFilter) -> None:
-        """Have guardrails inspect the words of a whole answer: a transcript's."""
+        """Make guardrails inspect the words of a complete transcript."""
         self._filter = answer_filter
 
     async def inspect(self) -> Verdict | None:
-        """Let guardrails inspect a transcript; return the verdict that blocks it, or `None`. What repeats the words of
-        one that they change is left out.
+        """Run the guardrails on a transcript; return the verdict that blocks it, or `None`. If they change its text,
+        parts of the answer that repeat the text are left out.
         """
         through, body = self._filter, self._body
         if through is None or self._is_in_pieces or not body:
@@ -164,7 +166,9 @@ class MediaReply(Reply):
         return through.blocked
 
     def media_type(self, name: str) -> None:
-        """Store the media type of the answer that follows; an invalid one is replaced by bytes."""
+        """Store the media type of the answer that follows. An invalid type is replaced by
+        `application/octet-stream`.
+        """
         is_sound = 0 < len(name) <= _MAX_ANSWER_TYPE and name.isascii() and name.isprintable()
         self._media_type = name.encode() if is_sound else b"application/octet-stream"
 
@@ -178,7 +182,7 @@ class MediaReply(Reply):
             self._exchange.start_lines(200, self._media_type, self._head_lines(), data)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Return how to render an error of this answer: audio in progress has no place for one."""
+        """Return the error format for this answer. Audio that is being sent has no way to include an error."""
         return shape if self._media_type.lower().startswith(_EVENTS) else replace(shape, event=None)
 
     def conclude(self) -> None:
@@ -194,5 +198,5 @@ class MediaReply(Reply):
 
 
 def media_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
-    """Return the sink of one answer."""
+    """Return the reply for one request."""
     return MediaReply(facts)

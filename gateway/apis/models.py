@@ -1,4 +1,4 @@
-"""GET /v1/models and one of its models, in the shape of the caller's API: OpenAI's, Anthropic's or Google's."""
+"""GET /v1/models and GET /v1/models/{model}, in the format of the caller's API: OpenAI's, Anthropic's or Google's."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Operations of the data plane: reading each one's body, and its kind of answer."""
+"""Operations of the data plane: how each one's body is parsed, and which kind of reply it has."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

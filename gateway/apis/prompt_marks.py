@@ -36,10 +36,10 @@ _LONE: Final = re.compile(
 
 
 def marks_of(body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> list[int]:
-    """Return a checksum for the tools, one for the instructions, and one for each message, at most 1000 in all.
+    """Return a checksum for the tools, one for the instructions, and one for each message; at most 1000 in all.
 
-    `fields` are the body's own, if it has been parsed. Empty if the prompt cannot be parsed, or the body contains only
-    a part of it.
+    `fields`: the parsed body, if available. Empty if the prompt cannot be parsed, or the body contains only a part of
+    it.
     """
     try:
         given: Mapping[str, msgspec.Raw] = _bodies.decode(body) if fields is None else fields

@@ -1,4 +1,4 @@
-"""Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
+"""Parses request bodies into typed requests. Errors name the field."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
 
 
 def read_completion(content_type: str, body: bytes) -> CompletionRequest:
-    """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may have."""
+    """Read the body of POST /v1/completions. Raises as `read_chat`, and if it asks for more texts than allowed."""
     request = read_body(_completion_decoder, content_type, body)
     _check_once(body)
     _check_stream_options(request)
@@ -64,7 +64,7 @@ def read_completion(content_type: str, body: bytes) -> CompletionRequest:
 
 
 def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
-    """Read the body of POST /v1/embeddings. Raises as `read_chat`, and on more inputs than one request may have."""
+    """Read the body of POST /v1/embeddings. Raises as `read_chat`, and if it has more inputs than allowed."""
     request = read_body(_embedding_decoder, content_type, body)
     _check_once(body)
     if not request.input:
@@ -77,14 +77,14 @@ def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
 
 
 def read_rerank(content_type: str, body: bytes) -> RerankRequest:
-    """Read the body of POST /v1/rerank. Raises as `read_chat`, and on no documents or too many."""
+    """Read the body of POST /v1/rerank. Raises as `read_chat`, and if it has no documents or too many."""
     request = read_body(_rerank_decoder, content_type, body)
     check_sides(request)
     return request
 
 
 def read_score(content_type: str, body: bytes) -> ScoreRequest:
-    """Read the body of POST /v1/score. Raises as `read_chat`, and on sides that cannot be paired."""
+    """Read the body of POST /v1/score. Raises as `read_chat`, and if its two sides cannot be paired."""
     request = read_body(_score_decoder, content_type, body)
     check_sides(request)
     return request
@@ -176,7 +176,9 @@ def _refuse_repeated(body: bytes) -> None:
 
 
 def read_tags(header: str) -> dict[str, str]:
-    """Read `x-tollkeeper-tags: key=value, key=value`. Raises InvalidRequest on more than the record can carry."""
+    """Parse `x-tollkeeper-tags: key=value, key=value`. Raises InvalidRequest if there are more tags than a record can
+    store.
+    """
     tags: dict[str, str] = {}
     if not header:
         return tags
@@ -248,9 +250,9 @@ def _malformed(message: str, body: bytes) -> MalformedBody:
 
 
 def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below: str = "") -> InvalidRequest:
-    """Return the error that a decoder found in a body: field, value and limit; of texts only the length.
+    """Return the error for an invalid field: its path, its value and the limit. Of a text only the length is shown.
 
-    `below` is where in the body the decoder started, such as "input[3]"; empty: at its root.
+    `below`: the path in the body at which the decoder started, such as "input[3]"; empty for the whole body.
     """
     if below:
         placed = message if " - at `$" in message else f"{message} - at `$`"

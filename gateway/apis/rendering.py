@@ -28,7 +28,9 @@ LEAST_LOGPROB: Final = -9999.0
 
 
 def error_object(error: TollkeeperError) -> dict[str, object]:
-    """Return an error as OpenAI's error object; with the type and code of a server that speaks the caller's API."""
+    """Return an error as OpenAI's error object. If a server that speaks the caller's API reported it, its type and code
+    are kept.
+    """
     kind, code = error.kind, error.error_code
     if error.upstream_code:
         said = error.upstream_type
@@ -72,7 +74,7 @@ class AnswerRenderer(ABC):
 
     @abstractmethod
     def opening(self, index: int) -> bytes:
-        """Render what opens a choice's stream."""
+        """Render the chunk that starts a choice's stream."""
 
     @abstractmethod
     def delta(self, delta: Delta) -> bytes:
@@ -88,11 +90,11 @@ class AnswerRenderer(ABC):
 
     @abstractmethod
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """Render what ends a choice which the gateway cut, naming what cut it."""
+        """Render the chunk that ends a choice that the gateway cut, with the reason."""
 
     @abstractmethod
     def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
-        """Render what ends a good answer's stream."""
+        """Render the end of a complete answer's stream."""
 
     @abstractmethod
     def whole(self, choices: "Sequence[WholeText]", usage: Usage) -> bytes:
@@ -130,7 +132,7 @@ class OpenAIRenderer(AnswerRenderer):
         return self._prefix + b'"choices":[],"usage":' + _encoder.encode(openai_usage(usage)) + b"}\n\n" + DONE
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """Render the chunk that ends a choice which the gateway cut, naming what cut it."""
+        """Render the chunk that ends a choice that the gateway cut, with the reason."""
         chunk = self.delta(Delta(tokens=0, index=index, finish_reason=why.ends_with))
         cause = _encoder.encode({"ended_by": {"code": why.error_code, "message": why.message}})
         return b'%b,"tollkeeper":%b}\n\n' % (chunk.removesuffix(b"}\n\n"), cause)
@@ -322,7 +324,7 @@ def _logprob(text: str, logprob: float) -> dict[str, object]:
 
 
 def embedding_reply(model: str, vectors: Vectors, usage: Usage, *, as_base64: bool) -> bytes:
-    """Render embeddings as numbers, or as base64 of their float32s, which the SDKs ask for."""
+    """Render embeddings as numbers, or as base64 of their float32 values, which OpenAI's SDKs request by default."""
     size = 4 * vectors.dimensions
     pieces = [vectors.data[start : start + size] for start in range(0, len(vectors.data), size)]
     encode = (lambda piece: b64encode(piece).decode()) if as_base64 else _floats

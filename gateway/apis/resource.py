@@ -9,7 +9,7 @@ from gateway.wire.exchange import Exchange
 
 
 class Resource(Protocol):
-    """Answers some paths without calling a model."""
+    """Answers certain paths without calling a model."""
 
     endpoint: Endpoint  # what a key must be allowed
     errors: ErrorShape

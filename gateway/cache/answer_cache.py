@@ -15,6 +15,7 @@ from gateway.apis.operations import Operation
 from gateway.apis.reading import read_retries
 from gateway.cache.answer_store import MEANING_BYTES, AnswerStore, Entry, text_bytes
 from gateway.cache.cache_control import CacheWish, read_cache_control
+from gateway.cache.cached_answer import CachedAnswer, UnreadableAnswer, pack_answer, unpack_answer
 from gateway.cache.fingerprint import (
     Context,
     Contexts,
@@ -22,8 +23,7 @@ from gateway.cache.fingerprint import (
     fingerprint,
     share_of,
 )
-from gateway.cache.flights import Flights, Landing
-from gateway.cache.kept_answer import KeptAnswer, UnreadableAnswer, pack_answer, unpack_answer
+from gateway.cache.flights import FlightResult, Flights
 from gateway.cache.lookup import CacheLookup
 from gateway.cache.pricing import price_hit
 from gateway.limits.limiter import Limiter
@@ -48,7 +48,7 @@ _BYPASS: Final[Headers] = ((b"x-cache", b"bypass"),)
 _MISS: Final[Headers] = ((b"x-cache", b"miss"),)
 UNUSED: Final = Usage(input_text=0, output_text=0)  # no model did anything
 
-Kept = tuple[Entry, KeptAnswer]
+Kept = tuple[Entry, CachedAnswer]
 # How a model ends an answer that it would not give again, or that others should not be given.
 _NOT_KEPT: Final = frozenset(("content_filter", "error", "abort", "cancelled"))
 _CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by them, and others have more
@@ -97,7 +97,7 @@ class AnswerCache:
         self._warming: asyncio.Future[bytes | None] | None = None
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Prepare for a newer configuration: the embedder loads for seconds, and no request should wait for that."""
+        """Use a new configuration. If it needs the embedder, start loading it now, because that takes seconds."""
         policies = [model.cache for model in snapshot.models.values()]
         policies += [route.cache for route in snapshot.routes.values()]
         wants_meanings = any(policy is not None and policy.mode == "semantic" for policy in policies)
@@ -152,13 +152,17 @@ class AnswerCache:
 
         `grant` is the request's reservation: an answer that a limit cut is not stored.
         """
-        how = Landing.GIVEN_UP if life.is_hit or isinstance(life.error, ClientGone | Shutdown) else Landing.WITHOUT
+        how = (
+            FlightResult.GIVEN_UP
+            if life.is_hit or isinstance(life.error, ClientGone | Shutdown)
+            else FlightResult.WITHOUT
+        )
         try:
             if life.cache_outcome == "miss" and life.error is None and self._keep(life, reply, lookup, grant):
-                how = Landing.KEPT
+                how = FlightResult.KEPT
         finally:
             if lookup.flight is not None:
-                lookup.flight.land(how)
+                lookup.flight.finish(how)
             if lookup.meaning is not None:
                 lookup.meaning.cancel()
 
@@ -188,7 +192,7 @@ class AnswerCache:
         )
 
     def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
-        """Return a cached answer; `None` if there is none for this request, or none that can be read."""
+        """Return a cached answer; `None` if there is none for this request, or if it cannot be read."""
         ttl, wanted = policy.ttl_seconds, wish.max_age_seconds
         max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
         entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
@@ -206,7 +210,7 @@ class AnswerCache:
         return entry, answer
 
     def note_hit(self, cost_pico_usd: int | None, whole_pico_usd: int | None) -> None:
-        """Count an exact hit with its cost, and the cost that its answer would have had (pico-USD)."""
+        """Count an exact hit: its cost, and the cost of generating its answer now (pico-USD)."""
         self.counts.hits += 1
         self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost_pico_usd or 0)
 
@@ -225,7 +229,7 @@ class AnswerCache:
         }
 
     async def close(self) -> None:
-        """Send waiting answers to the shared cache, and close the connection."""
+        """Send queued answers to the shared cache, and close the connection."""
         if self._shared is not None:
             await self._shared.close()
 
@@ -254,7 +258,9 @@ class AnswerCache:
             return kept
         return None
 
-    async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
+    async def _wait(
+        self, life: RequestState, name: Fingerprint, wish: CacheWish
+    ) -> "tuple[Entry, CachedAnswer] | None":
         """Wait for the answer to an equal request in progress; `None` if there will be none."""
         has_waited = False
         for _ in range(_MAX_WAITS):
@@ -263,16 +269,16 @@ class AnswerCache:
                 return None
             self.counts.waits += not has_waited
             has_waited = True
-            how = await flight.landing(_LONGEST_WAIT_SECONDS)
-            if how is Landing.KEPT:
+            how = await flight.wait(_LONGEST_WAIT_SECONDS)
+            if how is FlightResult.KEPT:
                 return self._look_for(life, name.exact, wish)
-            if how is not Landing.GIVEN_UP:
+            if how is not FlightResult.GIVEN_UP:
                 return None  # what failed for one is not asked for by one after the other
         return None
 
     async def _fetch(
         self, life: RequestState, lookup: CacheLookup, name: Fingerprint, shared: "SharedAnswers"
-    ) -> "tuple[Entry, KeptAnswer] | None":
+    ) -> "tuple[Entry, CachedAnswer] | None":
         """Return the answer cached by another gateway, or by this one before a restart; it is then cached here too."""
         tenant = life.who.tenant
         found = await shared.get(tenant, name.exact)
@@ -282,7 +288,7 @@ class AnswerCache:
         self._store.put(tenant, name.exact, found.packed, kept_at_ns, found.ttl_ns)
         kept = self._look_for(life, name.exact, lookup.wish)
         if kept is not None and lookup.flight is not None:
-            lookup.flight.land(Landing.KEPT)
+            lookup.flight.finish(FlightResult.KEPT)
         return kept
 
     async def _give_alike(self, life: RequestState, reply: Reply, lookup: CacheLookup, name: Fingerprint) -> bool:
@@ -377,10 +383,10 @@ def _is_fit(life: RequestState, lookup: CacheLookup, grant: Grant | None) -> boo
     return lookup.regions is None or last.target.region in lookup.regions
 
 
-def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) -> KeptAnswer:
+def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) -> CachedAnswer:
     last, request = life.last_attempt, life.request
     assert last is not None and request is not None and life.model is not None
-    return KeptAnswer(
+    return CachedAnswer(
         is_stream=request.is_streamed,
         begun=begun,
         end=end,

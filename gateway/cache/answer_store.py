@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache.kept_answer import KeptAnswer
+from gateway.cache.cached_answer import CachedAnswer
 
 # What an entry takes beyond its packed answer: its key, its place in the order and in the line of what ends.
 ENTRY_BYTES: Final = 400
@@ -36,11 +36,11 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     kept_at_ns: int
     ends_at_ns: int
     size_bytes: int
-    answer: KeptAnswer | None = None
+    answer: CachedAnswer | None = None
     served_lines: bytes = b""
 
 
-class _Shelf:
+class _Partition:
     """One tenant's cached answers, least recently used first."""
 
     __slots__ = ("entries", "size_bytes")
@@ -51,31 +51,31 @@ class _Shelf:
 
 
 class AnswerStore:
-    """Packed answers by tenant and key. `on_gone` is called for each that is removed."""
+    """A bounded store of packed answers by tenant and key. `on_gone` is called for each that is removed."""
 
     def __init__(self, max_bytes: int, on_gone: Callable[[str, bytes], None] | None = None) -> None:
         self.max_bytes = max_bytes
         self._on_gone = on_gone
-        self._shelves: dict[str, _Shelf] = {}
+        self._partitions: dict[str, _Partition] = {}
         self._ends: list[tuple[int, str, bytes]] = []  # a heap; what has gone before its time is still in it
         self.size_bytes = 0
         self.entries = 0
         self.evicted = 0  # for want of room
 
     def get(self, tenant: str, key: bytes, now_ns: int, max_age_ns: int | None = None) -> Entry | None:
-        """Return a tenant's answer, unless its time is over or it is older than the caller wants."""
+        """Return a tenant's answer; `None` if it has expired or is older than the caller accepts."""
         if self._ends and self._ends[0][0] <= now_ns:
             self.sweep(now_ns, _SWEPT_AT_ONCE)
-        shelf = self._shelves.get(tenant)
-        entry = None if shelf is None else shelf.entries.get(key)
-        if shelf is None or entry is None:
+        partition = self._partitions.get(tenant)
+        entry = None if partition is None else partition.entries.get(key)
+        if partition is None or entry is None:
             return None
         if now_ns >= entry.ends_at_ns:
             self.remove(tenant, key)
             return None
         if max_age_ns is not None and now_ns - entry.kept_at_ns > max_age_ns:
             return None
-        shelf.entries.move_to_end(key)
+        partition.entries.move_to_end(key)
         return entry
 
     def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int, *, beside_bytes: int = 0) -> bool:
@@ -91,34 +91,34 @@ class AnswerStore:
             return False
         if self.size_bytes + size > self.max_bytes:
             self._make_room(size)
-        shelf = self._shelves.setdefault(tenant, _Shelf())
-        shelf.entries[key] = entry
-        shelf.size_bytes += size
+        partition = self._partitions.setdefault(tenant, _Partition())
+        partition.entries[key] = entry
+        partition.size_bytes += size
         self.size_bytes += size
         self.entries += 1
         heapq.heappush(self._ends, (entry.ends_at_ns, tenant, key))
         return True
 
-    def note_read(self, tenant: str, entry: Entry, answer: KeptAnswer, served_lines: bytes) -> None:
+    def note_read(self, tenant: str, entry: Entry, answer: CachedAnswer, served_lines: bytes) -> None:
         """Store a tenant's answer unpacked, which takes a little more memory and saves parsing it again."""
         entry.answer, entry.served_lines, entry.packed = answer, served_lines, b""
         entry.size_bytes += READ_BYTES
-        self._shelves[tenant].size_bytes += READ_BYTES
+        self._partitions[tenant].size_bytes += READ_BYTES
         self.size_bytes += READ_BYTES
         if self.size_bytes > self.max_bytes:
             self._make_room(0)
 
     def remove(self, tenant: str, key: bytes) -> None:
         """Remove an answer if it exists."""
-        shelf = self._shelves.get(tenant)
-        entry = None if shelf is None else shelf.entries.pop(key, None)
-        if shelf is None or entry is None:
+        partition = self._partitions.get(tenant)
+        entry = None if partition is None else partition.entries.pop(key, None)
+        if partition is None or entry is None:
             return
-        shelf.size_bytes -= entry.size_bytes
+        partition.size_bytes -= entry.size_bytes
         self.size_bytes -= entry.size_bytes
         self.entries -= 1
-        if not shelf.entries:
-            del self._shelves[tenant]
+        if not partition.entries:
+            del self._partitions[tenant]
         if self._on_gone is not None:
             self._on_gone(tenant, key)
 
@@ -129,15 +129,15 @@ class AnswerStore:
         while left and ends and ends[0][0] <= now_ns:
             left -= 1
             ends_at_ns, tenant, key = heapq.heappop(ends)
-            shelf = self._shelves.get(tenant)
-            entry = None if shelf is None else shelf.entries.get(key)
+            partition = self._partitions.get(tenant)
+            entry = None if partition is None else partition.entries.get(key)
             if entry is not None and entry.ends_at_ns == ends_at_ns:
                 self.remove(tenant, key)
         if len(ends) > 2 * self.entries + _STALE_ENDS:
             self._ends = [
                 (entry.ends_at_ns, tenant, key)
-                for tenant, shelf in self._shelves.items()
-                for key, entry in shelf.entries.items()
+                for tenant, partition in self._partitions.items()
+                for key, entry in partition.entries.items()
             ]
             heapq.heapify(self._ends)
 
@@ -147,14 +147,14 @@ class AnswerStore:
         So no tenant's answers evict those of another that has fewer.
         """
         wanted = max(self.max_bytes - max(size, self.max_bytes // _FREED_SHARE), 0)
-        largest = [(-shelf.size_bytes, tenant) for tenant, shelf in self._shelves.items()]
+        largest = [(-partition.size_bytes, tenant) for tenant, partition in self._partitions.items()]
         heapq.heapify(largest)
         while self.size_bytes > wanted:
             tenant = largest[0][1]
-            shelf = self._shelves[tenant]
+            partition = self._partitions[tenant]
             self.evicted += 1
-            self.remove(tenant, next(iter(shelf.entries)))
-            if shelf.entries:
-                heapq.heapreplace(largest, (-shelf.size_bytes, tenant))
+            self.remove(tenant, next(iter(partition.entries)))
+            if partition.entries:
+                heapq.heapreplace(largest, (-partition.size_bytes, tenant))
             else:
                 heapq.heappop(largest)

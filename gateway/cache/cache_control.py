@@ -9,7 +9,9 @@ _MAX_AGE: Final = re.compile(r"max-age\s*=\s*\"?(\d{1,9})\"?")
 
 
 class CacheWish(msgspec.Struct, frozen=True):
-    """Whether an answer may come from the cache and be stored in it, and its maximum age (seconds)."""
+    """What a caller's `Cache-Control` asks for: whether the answer may come from the cache and be stored in it, and its
+    maximum age (seconds).
+    """
 
     may_read: bool = True
     may_keep: bool = True

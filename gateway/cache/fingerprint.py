@@ -73,9 +73,8 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
 
 
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
-    """Return the identity of the model behind a name: which model, called how. All replicas of a model have the same.
-
-    If a target does not name its model, its address identifies it.
+    """Return the identity of the model that answers: which model it is, and under which name it is called. It is equal
+    for all replicas. If a target states no model name, its address is used.
     """
     sampling = model.sampling
     kinds = sorted({_served_at(target) for target in pool.targets})
@@ -84,7 +83,9 @@ def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
 
 
 def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
-    """Return the scope that may share an answer, starting with the tenant; `None` if it needs an unknown user."""
+    """Return the scope within which an answer may be shared; it starts with the tenant. `None` if the scope is the
+    user, and the user is unknown.
+    """
     if share == "project":
         return (who.tenant, who.team, who.project)
     if share == "key":
@@ -105,7 +106,7 @@ class Context:
         _add(self._digest, stated)
 
     def named(self, *parts: bytes) -> bytes:
-        """Return the hash of these parts within the context."""
+        """Return the hash of the context and these parts."""
         digest = self._digest.copy()
         for part in parts:
             _add(digest, part)

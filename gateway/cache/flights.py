@@ -4,8 +4,8 @@ import asyncio
 from enum import Enum
 
 
-class Landing(Enum):
-    """How a flight ended: with a cached answer, without one, or given up."""
+class FlightResult(Enum):
+    """How a flight ended: with a cached answer, with one that cannot be cached, or given up."""
 
     KEPT = 0
     WITHOUT = 1
@@ -13,24 +13,26 @@ class Landing(Enum):
 
 
 class Flight:
-    """One request in progress on behalf of several. Its opener always ends it, even if its client disconnects."""
+    """One request in progress whose answer other, equal requests wait for. The first request always ends it, even if
+    its client disconnects.
+    """
 
     __slots__ = ("_landed", "_name", "_others")
 
     def __init__(self, name: tuple[str, bytes], others: "dict[tuple[str, bytes], Flight]") -> None:
         self._name = name
         self._others = others
-        self._landed: asyncio.Future[Landing] | None = None
+        self._landed: asyncio.Future[FlightResult] | None = None
 
-    async def landing(self, within_seconds: float) -> Landing | None:
-        """Wait for the end; `None` if it takes longer than the time limit."""
+    async def wait(self, within_seconds: float) -> FlightResult | None:
+        """Wait until the flight ends and return its result; `None` if the time limit passes first."""
         if self._landed is None:
             self._landed = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._landed,), timeout=within_seconds)
         return self._landed.result() if done else None
 
-    def land(self, how: Landing) -> None:
-        """End it. A second call does nothing."""
+    def finish(self, how: FlightResult) -> None:
+        """End the flight. A second call does nothing."""
         if self._others.get(self._name) is self:
             del self._others[self._name]
         if self._landed is not None and not self._landed.done():
@@ -51,7 +53,7 @@ class Flights:
         return self._flights.get((tenant, key))
 
     def open(self, tenant: str, key: bytes) -> Flight:
-        """Start one. None may be in progress for the key."""
+        """Start a flight. None may be in progress for the key."""
         name = (tenant, key)
         assert name not in self._flights, "two flights for one key"
         flight = self._flights[name] = Flight(name, self._flights)

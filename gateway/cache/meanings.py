@@ -41,9 +41,10 @@ class Meanings:
     def find(
         self, tenant: str, around: bytes, text: str, meaning: bytes, similarity: float
     ) -> tuple[bytes, float] | None:
-        """Return the key and cosine of the closest question that may share its answer with `text`, if there is one.
+        """Return the key and the cosine of the question closest in meaning that may share its answer with `text`;
+        `None` if there is none.
 
-        Its cosine is at least `similarity`, and its form is the same.
+        Its cosine is at least `similarity`, and its normalized form is the same.
         """
         alike = self._alike.get((tenant, around))
         if alike is None:

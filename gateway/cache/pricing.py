@@ -8,7 +8,7 @@ from contracts.metering.plain_counts import plain_counts
 from contracts.pricing.prices import UNPRICED, AnyCard, Cost
 from contracts.pricing.service_tiers import UNDECIDED
 from contracts.serving.caching import CachePolicy
-from gateway.cache.kept_answer import KeptAnswer
+from gateway.cache.cached_answer import CachedAnswer
 from gateway.request.charges.settlement import Settlement
 from gateway.request.request_state import RequestState
 
@@ -16,7 +16,7 @@ HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced wi
 
 
 def price_hit(
-    life: RequestState, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement
+    life: RequestState, answer: CachedAnswer, policy: CachePolicy, settlement: Settlement
 ) -> tuple[Cost, int | None]:
     """Return a hit's cost, and what the answer would have cost (pico-USD) by the card that is valid for the request."""
     tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
@@ -27,7 +27,7 @@ def price_hit(
 
 
 def price_by(
-    card: AnyCard | None, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement, operation: str
+    card: AnyCard | None, answer: CachedAnswer, policy: CachePolicy, settlement: Settlement, operation: str
 ) -> tuple[Cost, int | None]:
     """Return a hit's cost by a card, and the answer's; `None` if they are unknown.
 

@@ -1,1 +1,1 @@
-"""Configuration: the YAML file, the control database, and the snapshot requests are served by."""
+"""Configuration: the YAML file, the control database, and the snapshot that requests use."""

@@ -29,11 +29,13 @@ class DatabaseSource:
 
     @property
     def has_answered(self) -> bool:
-        """Return whether the database has told its revision to the poll under way."""
+        """Return whether the database has returned its revision to the poll in progress."""
         return self._has_answered
 
     def load(self) -> Snapshot:
-        """Read everything, or the stored snapshot. Raises ControlUnavailable, ConfigurationError for another schema."""
+        """Read the whole configuration, or the stored snapshot. Raises ControlUnavailable, and ConfigurationError if
+        the database has another schema.
+        """
         try:
             self._database.check_schema()
             with self._database.session() as session:
@@ -52,10 +54,10 @@ class DatabaseSource:
         return self._look.may_have_changed()
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Return a newer snapshot, or `None`. Blocks; called from a thread.
+        """Return a newer snapshot, or `None` if there is none. Blocks, so call it from a thread.
 
-        After a failure everything is read again, because the database may have been restored from a backup meanwhile:
-        its revisions would then belong to another history.
+        After a failure everything is read again: the database may have been restored from a backup meanwhile, and its
+        revision numbers may then belong to another history.
         """
         try:
             with self._look.reading(), self._database.session() as session:

@@ -29,14 +29,14 @@ class SnapshotSource(Protocol):
 
     @property
     def has_answered(self) -> bool:
-        """Return whether it has answered the current poll: what is left is reading the changes."""
+        """Return whether the source has answered the current poll, so that only reading the changes remains."""
 
     def may_have_changed(self) -> bool:
-        """Return whether a poll could find anything new. Asked on the event loop, so must be quick."""
+        """Return whether a poll could find changes. Called on the event loop, so it must be quick."""
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Return a newer snapshot, or `None` if nothing has changed; may block. Raises RefusedSnapshot on one that is
-        wrong.
+        """Return a newer snapshot, or `None` if nothing has changed; may block. Raises RefusedSnapshot if the new
+        configuration is invalid.
         """
 
     def close(self) -> None:
@@ -46,8 +46,9 @@ class SnapshotSource(Protocol):
 class Directory:
     """Holds the current snapshot and replaces it as a whole.
 
-    While its source is unreachable the last snapshot stays in use for `stale_seconds`; then keys can no longer be
-    trusted. If a snapshot is refused, by its source or by `prepare`, the previous one stays in use: `refused` says why.
+    If the source is unreachable, the last snapshot stays in use for `stale_seconds`; after that keys can no longer be
+    trusted. If the source or `prepare` refuses a snapshot, the previous one stays in use, and `refused` contains the
+    reason.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Directory:
         self.is_source_away = False
 
     def begin_away(self, seconds: float) -> None:
-        """Record that the first snapshot is a stored one, and how long its source has not been seen."""
+        """Record that the first snapshot was read from disk, and for how many seconds its source has been
+        unreachable.
+        """
         _log.warning(
             "control plane unreachable, serving from the snapshot on disk", extra={"age_seconds": round(seconds)}
         )

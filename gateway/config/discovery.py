@@ -44,9 +44,10 @@ class Discovery:
         self._watches: dict[str, EndpointWatch] = {}
 
     def expanded(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with a target for each endpoint. Watches only the sources that it names.
+        """Return a snapshot with a target for each discovered endpoint. Watches only the sources that this snapshot
+        names.
 
-        A target without known endpoints is unchanged: it cannot be used.
+        A target of the configuration for which no endpoint is known stays as it is, and cannot be used.
         """
         named = {where for spec in _templates(snapshot) if (where := discover_of(spec))}
         self._watch_only(named)
@@ -55,7 +56,7 @@ class Discovery:
         return replace(snapshot, pools={name: self._pool(pool) for name, pool in snapshot.pools.items()})
 
     def faults(self) -> Mapping[str, str]:
-        """Return, by source, why it is unavailable."""
+        """Return the unavailable sources, each with the reason."""
         return {where: watch.fault for where, watch in self._watches.items() if watch.fault}
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class DiscoveringSource:
     """A source of snapshots with discovered targets."""
 
     def __init__(self, source: SnapshotSource, first: Snapshot, api: KubernetesApi) -> None:
-        """Watch what the first snapshot names, and wait a moment for first answers."""
+        """Watch the sources that the first snapshot names, and wait briefly for their first answers."""
         self._source = source
         self._base = first
         self._changed = threading.Event()
@@ -115,7 +116,9 @@ class DiscoveringSource:
         return self._changed.is_set() or self._source.may_have_changed()
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Return a newer snapshot, or one with other endpoints, or `None`. Raises what the source does."""
+        """Return a newer snapshot, or one with changed endpoints; `None` if neither has changed. Raises the errors of
+        the source.
+        """
         has_changed = self._changed.is_set()
         self._changed.clear()
         try:

@@ -1,6 +1,6 @@
-"""The single YAML file a gateway can run from: keys to prices, limits and budgets; neither database nor store.
+"""The YAML file that a gateway can run from without a database: keys, models, prices, limits and budgets.
 
-What is wrong in it stops the start with the file's line and the field's name.
+An error in the file stops the start; its message names the line and the field.
 """
 
 import logging
@@ -79,9 +79,9 @@ _NAMED_SECTIONS: Final = (
 
 
 class FileSource:
-    """Snapshots from a file: one at the start, and one whenever the file has changed, or `ask` has been called.
+    """Snapshots from a file: one at the start, and one whenever the file has changed or `ask` was called.
 
-    Without `has_callers` it authenticates nobody: it needs no keys, and its keys are not read.
+    Without `has_callers` the gateway authenticates nobody: the file needs no keys, and its keys are not read.
     """
 
     def __init__(self, path: Path, pepper: bytes, *, has_callers: bool = True) -> None:
@@ -92,7 +92,9 @@ class FileSource:
         self._is_asked = False
 
     def ask(self) -> None:
-        """Make the next poll read the file even if it has not changed: what it refers to may have changed."""
+        """Make the next poll read the file even if it is unchanged, because files that it refers to may have
+        changed.
+        """
         self._is_asked = True
 
     def load(self, revision: int = 0) -> Snapshot:
@@ -130,13 +132,13 @@ class FileSource:
         )
 
     def serving(self) -> Serving:
-        """Read what is served, without the credentials that the file refers to. Raises as `load`."""
+        """Read pools, models and routes, without the credentials that the file refers to. Raises as `load`."""
         parsed, document = self._parse()
         with self._placed(document):
             return _serving(parsed)
 
     def playbooks(self) -> dict[str, Playbook]:
-        """Read what is done when providers are out, by provider. Raises as `load`."""
+        """Read the outage playbooks, by provider. Raises as `load`."""
         parsed, document = self._parse()
         with self._placed(document):
             return build_playbooks(parsed, _serving(parsed).pools)
@@ -147,11 +149,15 @@ class FileSource:
         return True
 
     def may_have_changed(self) -> bool:
-        """Return whether the file is, or was at the last poll, another than was read, or is to be read again."""
+        """Return whether the file differs from the version that was read, or differed at the last poll, or must be read
+        again.
+        """
         return self._is_asked or self._seen != self._read or file_stamp(self.path) != self._read
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Read the file if it has changed since the last read, and not since the previous poll: it may be half written.
+        """Read the file if it has changed since the last read. A file that has also changed since the previous poll may
+        be half written, and is read at a later poll.
+
         Raises RefusedSnapshot if it is invalid, once per change.
         """
         stamp = file_stamp(self.path)

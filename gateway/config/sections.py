@@ -65,7 +65,7 @@ def build_routes(
 def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, RolloutSpec]:
     """Build the rollouts, by route. Raises Misplaced on the first invalid one.
 
-    Participants are drawn by the rollout's name: another name draws others.
+    The rollout's name determines which participants get the candidate: a renamed rollout selects others.
     """
     found: dict[str, RolloutSpec] = {}
     for number, given in enumerate(file.rollouts):

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class TargetReplaced(TargetMisconfigured):
-    """A reload removed or changed the target while a request waited: this says nothing about the new one."""
+    """A reload removed or changed the target while a request waited. The error says nothing about the new target."""
 
 
 class TargetRegistry:
@@ -57,7 +57,7 @@ class TargetRegistry:
         return target
 
     def find(self, spec: TargetSpec) -> Target | None:
-        """Return a target, or `None` if it cannot be used, or is now in another region or another provider's."""
+        """Return a target; `None` if it cannot be used, or if its region or provider has changed."""
         target = self._targets.get((spec.pool, spec.id))
         return target if target is not None and is_same_place(target.spec, spec) else None
 
@@ -120,7 +120,9 @@ class TargetRegistry:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Return the faults of targets, by "pool/id": why one was skipped, or a renewed key is not in use."""
+        """Return the faults of targets by "pool/id": why a target was skipped, or that its renewed key is not
+        in use.
+        """
         faults = {key: target.fault for key, target in self._targets.items() if isinstance(target, RenewedTarget)}
         return {"/".join(key): reason for key, reason in (faults | self._broken).items() if reason}
 
@@ -164,9 +166,9 @@ def _factory_of(spec: TargetSpec) -> TargetFactory:
 def resolve_key(
     key_ref: str, open_sealed: Callable[[str], str] | None = None, rules: ReferenceRules | None = None
 ) -> str:
-    """Read a credential from where `key_ref` says: "env:NAME" or "file:PATH", or decrypt a stored key.
+    """Read the credential that `key_ref` refers to: "env:NAME", "file:PATH", or a stored key, which is decrypted.
 
-    `rules` restrict references that are not the operator's own. Raise ConfigurationError.
+    `rules` restrict references that were not written by the operator. Raises ConfigurationError.
     """
     if is_stored(key_ref):
         token = token_of(key_ref)

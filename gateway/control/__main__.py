@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def run(settings: ControlSettings) -> None:
-    """Serve until told to stop. Raises ConfigurationError if it cannot start."""
+    """Serve until SIGTERM or SIGINT. Raises ConfigurationError if the control plane cannot start."""
     listener = listen(settings.host, settings.control_port, "TOLLKEEPER_CONTROL_PORT")
     with kept_imports():  # not before the settings are known to be good
         import uvicorn

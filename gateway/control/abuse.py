@@ -1,4 +1,4 @@
-"""Abuse incidents over HTTP: what gateways have detected, and what it means."""
+"""Abuse incidents over HTTP: what the gateways detected, with explanations."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
@@ -41,7 +41,7 @@ class IncidentOut(BaseModel):
 
     @classmethod
     def of(cls, incident: Incident) -> Self:
-        """Show one."""
+        """Convert an incident."""
         return cls(**shown(incident))
 
 
@@ -53,7 +53,7 @@ class ExplainedOut(IncidentOut):
 
     @classmethod
     def of(cls, incident: Incident) -> Self:
-        """Show one."""
+        """Convert an incident and explain it."""
         return cls(**shown(incident), facts=dict(incident.facts), explanation=incident.explained())
 
 

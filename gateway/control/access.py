@@ -37,9 +37,9 @@ bearer = HTTPBearer(
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """The owner of a token: the name for the audit, the role, and the tenant or team it is restricted to.
+    """The owner of a token: the name for the audit log, the role, and the tenant or team to which it is restricted.
 
-    `id` is the account's, or the token's; `account_id` is the account behind either, if any.
+    `id` is the account's or the token's. `account_id` is the account to which either belongs, if any.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Bearer:
 
     @property
     def standing(self) -> Standing:
-        """Return the caller's standing in the table of permissions."""
+        """Return the role and its scope, as the table of permissions has them."""
         return Standing.of(self.role, self.tenant_id)
 
 

@@ -67,7 +67,7 @@ class AccountOut(Resource):
 
     @classmethod
     def of(cls, account: Account) -> Self:
-        """Write an account."""
+        """Convert an account."""
         user = account.user
         return cls(
             id=user.id,

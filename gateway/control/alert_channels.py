@@ -69,7 +69,7 @@ class ChannelOut(BaseModel):
 
     @classmethod
     def of(cls, row: AlertChannel) -> Self:
-        """Show a row."""
+        """Convert a row."""
         return cls(
             id=row.id,
             tenant_id=row.tenant_id,
@@ -98,7 +98,7 @@ class DeliveryOut(BaseModel):
 
     @classmethod
     def of(cls, row: tuple[AlertDelivery, str]) -> Self:
-        """Show a row with its channel's kind."""
+        """Convert a row and the kind of its channel."""
         delivery, kind = row
         return cls(
             id=delivery.id,

@@ -1,4 +1,4 @@
-"""Alerts over HTTP: those that were raised, open and past, and taking one up."""
+"""Alerts over HTTP: list open and past ones, and acknowledge them."""
 
 from datetime import datetime
 from typing import Annotated, Any

@@ -59,7 +59,7 @@ def check_with_sink(options: AuditOptions) -> Callable[[Path, AuditKeys, Control
 
 
 class AuditVerifier:
-    """Verifies the audit of a data directory and its control database, when asked. Safe to share between threads."""
+    """Verifies the audit log of a data directory and its control database on request. Thread-safe."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class AuditVerifier:
     def look(
         self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
     ) -> tuple[Verification | None, bool]:
-        """Return the last result, and whether a verification is in progress; `None` if there is no result yet.
+        """Return the last result (`None` if there is none yet), and whether a verification is in progress.
 
-        A new one is started if the last is older than `max_age_seconds`, and than ten times its duration, and awaited
-        for a moment.
+        Starts a verification if the last result is older than `max_age_seconds` and than ten times its duration, and
+        waits up to `patience_seconds` for it.
         """
         with self._lock:
             last = self._last
@@ -146,7 +146,7 @@ class PlaceOut(BaseModel):
     """The result for one place: a chain of files, or the control database.
 
     `last` is the number of its last entry. A chain has checkpoints, of which the last signs all entries up to
-    `signed_upto`; the database is confirmed by a chain up to `vouched_upto`.
+    `signed_upto`; the database is confirmed by a chain up to `confirmed_upto`.
     """
 
     place: str
@@ -154,7 +154,7 @@ class PlaceOut(BaseModel):
     last: int
     checkpoints: int | None = None
     signed_upto: int | None = None
-    vouched_upto: int | None = None
+    confirmed_upto: int | None = None
     erased: int | None = None
     notes: list[str] = []
     fault: FaultOut | None = None

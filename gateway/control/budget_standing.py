@@ -79,7 +79,7 @@ class BudgetEventOut(BaseModel):
 
     @classmethod
     def of(cls, event: BudgetEvent, metric: Metric) -> Self:
-        """Show a row."""
+        """Convert a row."""
         return cls(
             id=event.id,
             subject=event.subject,
@@ -103,8 +103,8 @@ def unit_of(metric: Metric) -> Unit:
 def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
     """Return a budget's state; `None` before it starts and after it has ended.
 
-    The rate is that since `counts_since_ns`, if that is later than the period's start and the ledger has not added
-    earlier usage. There is none before a tenth of the period was counted.
+    The spending rate is measured since `counts_since_ns`, if that is later than the period's start and the ledger has
+    not added the earlier usage. There is no rate before a tenth of the period has been measured.
     """
     bounds = budget_period(budget, now_ns)
     if bounds is None:

@@ -1,4 +1,4 @@
-"""Fields that several resources share, with their limits, and the page that every list answers with."""
+"""Fields that several resources share, with their limits, and the page format of lists."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.policy import policy_of
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
-from gateway.guardrails.checking import means_of_checks
+from gateway.guardrails.checking import dependencies_of_checks
 from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.policy_trial import MOST_TEXT, try_policy
 
@@ -60,7 +60,7 @@ class GuardrailOut(Resource):
 
 
 class TrialOut(Resource):
-    """The result of a guardrail for a text: verdicts as on records, and the text as it would continue, if it does."""
+    """The result of a guardrail for a text: verdicts as on records, and the resulting text unless it was blocked."""
 
     verdicts: list[str]
     blocked_by: str
@@ -114,7 +114,7 @@ def _sound(name: str, rules: GuardrailRules, references: ReferenceRules) -> dict
     """Return rules that a gateway can use. Raises InvalidRequest."""
     given = rules.model_dump()
     try:
-        compile_plan([policy_of(name, given)], means_of_checks(references))
+        compile_plan([policy_of(name, given)], dependencies_of_checks(references))
     except ConfigurationError as error:
         raise InvalidRequest(error.message, param="rules") from error
     return given

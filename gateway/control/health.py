@@ -1,4 +1,4 @@
-"""Whether the control plane lives, and whether it can serve. Neither needs a token."""
+"""Health and readiness checks of the control plane. Neither needs a token."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -28,8 +28,9 @@ class HealthOut(BaseModel):
 class ReadyOut(BaseModel):
     """The readiness of the control plane; `revision` is the number that gateways poll.
 
-    `disks` are those with the control plane's own files: what they hold, the setting that names the place, and "ok",
-    "low", "full" or "unknown". Both are for callers on this machine and holders of an admin token or the metrics token.
+    `disks` are those with the control plane's own files: what they contain, the setting that names the place, and "ok",
+    "low", "full" or "unknown". Both are shown only to callers on this machine and holders of an admin token or the
+    metrics token.
     """
 
     status: Literal["ready", "disk_full"] = "ready"

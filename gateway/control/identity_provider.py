@@ -1,4 +1,4 @@
-"""The identity provider that people sign in by: its tokens are verified here, no matter who brings them."""
+"""Signs people in by an identity provider. Its tokens are verified here, whoever sends them."""
 
 from typing import Any, Final
 

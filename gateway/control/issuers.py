@@ -41,7 +41,7 @@ class _IssuerFields(ScopeFields):
 
 
 class IssuerBody(_IssuerFields):
-    """A new identity provider. Its URLs start with https://, or are on this machine."""
+    """A new identity provider. Its URLs must start with https://, unless they are on this machine."""
 
     id: Slug
     issuer: Text = Field(description="Required value of the tokens' `iss`")

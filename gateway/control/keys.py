@@ -25,7 +25,7 @@ KeyPath = Annotated[str, Path(max_length=40, description="The key's id, `key_...
 
 
 class KeyQuery(PageQuery):
-    """Which keys are wanted."""
+    """Filter of keys."""
 
     team: str = Field(default="", max_length=63, description="Only keys of this team")
     is_service_account: bool | None = Field(default=None, description="Only service accounts, or only others")
@@ -95,7 +95,7 @@ class KeyDetailOut(KeyOut):
 
     @classmethod
     def of(cls, key: ApiKey, former: Sequence[FormerSecret]) -> Self:
-        """Join a row with its former secrets."""
+        """Convert a row and its former secrets."""
         shown = [FormerSecretOut.model_validate(secret) for secret in former]
         return cls(former_secrets=shown, **KeyOut.model_validate(key).model_dump())
 
@@ -107,7 +107,7 @@ class NewKeyOut(KeyOut):
 
     @classmethod
     def of(cls, key: ApiKey, secret: str) -> Self:
-        """Join a row with its secret, which is shown to the caller once and not stored."""
+        """Convert a row and its secret, which is shown to the caller once and not stored."""
         return cls(secret=secret, **KeyOut.model_validate(key).model_dump())
 
 

@@ -28,7 +28,9 @@ def database_time(session: Session) -> datetime:
 
 
 class Leadership:
-    """One control plane's part in the leader election. All planes serve; the leader also confirms the audit log."""
+    """One control plane's part in the leader election. All control planes serve requests; the leader also writes the
+    chain that confirms the audit log.
+    """
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Leadership:
         now: Callable[[Session], datetime] = database_time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Accept this plane's name, which no other has."""
+        """Accept this control plane's name, which must be unique."""
         self._database = database
         self._holder = holder
         self._now = now
@@ -47,11 +49,11 @@ class Leadership:
         self._is_alone = database.url.get_backend_name() == "sqlite"  # a file has one control plane
 
     def leads(self) -> bool:
-        """Return whether this plane leads at this moment; never do two."""
+        """Return whether this control plane is the leader now. At most one is."""
         return self._is_alone or (self._lease is not None and self._monotonic() < self._until)
 
     def look(self) -> bool:
-        """Acquire or renew the lease; return whether this plane leads. Raises ControlUnavailable."""
+        """Acquire or renew the lease; return whether this control plane is the leader. Raises ControlUnavailable."""
         if self._is_alone:
             return True
         led, asked = self._lease is not None, self._monotonic()  # before: the database counts from later on

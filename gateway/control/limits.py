@@ -1,4 +1,4 @@
-"""Limits over HTTP: how much of something a scope may use in any window of a length."""
+"""Limits over HTTP: how much of a metric a scope may use in any window of a given length."""
 
 from datetime import datetime
 from decimal import Decimal

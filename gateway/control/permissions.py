@@ -9,7 +9,7 @@ from contracts.control import Role
 
 
 class Standing(StrEnum):
-    """A role together with how far it reaches: over the whole installation, within one tenant, or within one team."""
+    """A role together with its scope: the whole installation, one tenant, or one team."""
 
     OWNER = "owner"
     ADMIN = "admin"
@@ -22,7 +22,9 @@ class Standing(StrEnum):
 
     @classmethod
     def of(cls, role: Role, tenant_id: str) -> "Standing":
-        """Return the standing of a role that is restricted to a tenant, or if that is empty, to none."""
+        """Return the scoped role for a role that is restricted to a tenant; an empty `tenant_id` means no
+        restriction.
+        """
         within = {Role.ADMIN: cls.TENANT_ADMIN, Role.FINANCE: cls.TENANT_FINANCE}
         over_all = {Role.OWNER: cls.OWNER, Role.ADMIN: cls.ADMIN, Role.FINANCE: cls.FINANCE}
         bound = {Role.DEVELOPER: cls.DEVELOPER, Role.DIRECTORY: cls.DIRECTORY}
@@ -103,7 +105,9 @@ def permission_of(path: str) -> Permission | None:
 
 
 def is_allowed(standing: Standing, method: str, path: str) -> bool:
-    """Return whether callers of this standing may use a method of a route, apart from whose tenant it is about."""
+    """Return whether a scoped role may use a method of a route. Whether the tenant in the path is the caller's own is
+    checked elsewhere.
+    """
     permission = permission_of(path)
     if permission is None:
         return False

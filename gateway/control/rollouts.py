@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, summed
+from algorithms.rollouts.rollout_tally import ArmTally, RolloutTotals, summed
 from algorithms.rollouts.rollout_verdict import breaches_of
 from backends.control import rollouts
 from backends.control.changes import Author
@@ -61,7 +61,7 @@ class RolloutOut(BaseModel):
 
     @classmethod
     def of(cls, row: Rollout) -> Self:
-        """Write a row."""
+        """Convert a row."""
         return cls(
             id=row.id,
             route=row.route,
@@ -92,7 +92,7 @@ class ArmOut(BaseModel):
 
     @classmethod
     def of(cls, tally: ArmTally) -> Self:
-        """Write a tally."""
+        """Convert a tally."""
         return cls(
             requests=tally.requests,
             errors=tally.errors,
@@ -154,7 +154,7 @@ def standing(rollout: RolloutPath, author: Admin, database: Database) -> Standin
         told, now = observations_of(session, rollout), datetime.now(UTC)
         observed = [one for one in told if one.term == row.term and is_fresh(one, now)]
         day = max((one.shadow_day for one in told), default="")
-        seen: Observed = summed(others_observed(session, "", rollout, row.term, now))
+        seen: RolloutTotals = summed(others_observed(session, "", rollout, row.term, now))
         return StandingOut(
             rollout=RolloutOut.of(row),
             gateways=len(observed),

@@ -1,4 +1,4 @@
-"""Routes over HTTP: names applications ask for that lead to models."""
+"""Routes over HTTP: names that applications ask for, and that lead to models."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -51,7 +51,9 @@ class RouteOut(Resource):
 
     @classmethod
     def of(cls, row: Route, tenant_id: str) -> Self:
-        """Render a route as a tenant may see it, without entries for other tenants. Empty tenant: all of it."""
+        """Convert a route as a tenant may see it, without entries for other tenants; an empty tenant may see all
+        entries.
+        """
         shown = cls.model_validate(row)
         return shown.model_copy(update={"rules": _within(shown.rules, tenant_id)}) if tenant_id else shown
 

@@ -1,4 +1,4 @@
-"""Saved views over HTTP: addresses of the dashboard under names, one's own and those that colleagues share."""
+"""Saved views over HTTP: named URLs of the dashboard, one's own and those that colleagues share."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -43,7 +43,7 @@ class ViewChange(Body):
 
 
 class ViewQuery(PageQuery):
-    """Which views are wanted."""
+    """Filter of views."""
 
     page: str = Field(default="", max_length=20, description="Only those of this page")
 
@@ -63,7 +63,7 @@ class ViewOut(Resource):
 
     @classmethod
     def of(cls, shown: ShownView) -> Self:
-        """Write a view."""
+        """Convert a view."""
         view = shown.view
         return cls(
             id=view.id,

@@ -1,4 +1,4 @@
-"""The encryption of stored secrets, as a dependency of routes."""
+"""The encryption of stored secrets, as a dependency of HTTP endpoints."""
 
 from typing import Annotated
 

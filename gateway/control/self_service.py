@@ -57,7 +57,7 @@ class NewOwnKeyOut(OwnKeyOut):
 
 
 class OwnKeysOut(Resource):
-    """One's own keys, revoked ones too, newest first, and what another may be."""
+    """The caller's own keys, including revoked ones, newest first, and the rules for a new one."""
 
     data: list[OwnKeyOut]
     most: int

@@ -52,7 +52,7 @@ class IdTokenBody(Body):
 
 
 class SessionOut(Resource):
-    """Get the current user, with which role, and what it reaches (empty: everything)."""
+    """The current user, with role and scope (empty: the whole installation)."""
 
     name: str
     role: Role

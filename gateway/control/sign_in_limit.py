@@ -38,7 +38,7 @@ class SignInLimit:
         self._known_until: OrderedDict[str, float] = OrderedDict()  # pairs that have signed in
 
     def begin(self, email: str, address: str) -> None:
-        """Count a try. Raises LimitExceeded if there were too many; such a try is not counted."""
+        """Count an attempt. Raises LimitExceeded if there were too many; such an attempt is not counted."""
         with self._lock:
             now = self._clock()
             waits = 0.0
@@ -56,7 +56,9 @@ class SignInLimit:
             self._move(email, address, now, 1)
 
     def succeed(self, email: str, address: str) -> None:
-        """Withdraw the counted try: the password was right. The address is known from then on."""
+        """Remove the counted attempt, because the password was right. From then on the address is known for the
+        account.
+        """
         with self._lock:
             now = self._clock()
             self._move(email, address, now, -1)
@@ -66,7 +68,7 @@ class SignInLimit:
                 self._known_until.popitem(last=False)
 
     def take_back(self, email: str, address: str) -> None:
-        """Uncount an attempt: no password was checked."""
+        """Remove the counted attempt, because no password was checked."""
         with self._lock:
             self._move(email, address, self._clock(), -1)
 

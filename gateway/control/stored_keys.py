@@ -1,4 +1,4 @@
-"""Providers' keys over HTTP: stored sealed, never shown again, and sealed again by a rotation."""
+"""Providers' keys over HTTP: stored encrypted, never shown again, and encrypted again after a key rotation."""
 
 from datetime import datetime
 from typing import Annotated
@@ -24,7 +24,7 @@ class StoredKeyBody(Body):
 
 
 class StoredKeyOut(Resource):
-    """A key, without what it is. `version` is raised with every new value."""
+    """A stored key, without its value. `version` grows with every new value."""
 
     name: str
     version: int

@@ -1,4 +1,4 @@
-"""Admin tokens over HTTP, which authorize others to use this API. The secret is only in the answer that creates it."""
+"""Admin tokens over HTTP: they authorize callers of this API. The secret is shown only when the token is created."""
 
 import secrets
 from datetime import datetime
@@ -59,7 +59,7 @@ class TokenOut(Resource):
 
     @classmethod
     def of(cls, listed: ListedToken) -> Self:
-        """Write a token."""
+        """Convert a token."""
         return cls.model_validate(_fields_of(listed))
 
 
@@ -70,7 +70,7 @@ class NewTokenOut(TokenOut):
 
     @classmethod
     def with_secret(cls, listed: ListedToken, secret: str) -> Self:
-        """Join a row with its secret, which is shown to the caller once and not stored."""
+        """Convert a row and its secret, which is shown to the caller once and not stored."""
         return cls.model_validate({**_fields_of(listed), "secret": secret})
 
 

@@ -43,9 +43,8 @@ class _Delivery:
 
 
 class WebhookDelivery:
-    """Calls webhooks in the background, at public addresses and in the `inward` networks.
-
-    Times come from `now`, so that tests need not wait.
+    """Calls webhooks in the background, at public addresses and in the networks `inward`. `now` returns the current
+    time.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class WebhookDelivery:
 
 
 def event_body(event: BudgetEvent, budget: Budget) -> bytes:
-    """Write an event as JSON. Money is exact decimal text in USD, GPU time in milliseconds."""
+    """Return an event as JSON. Money is exact decimal text in USD, GPU time in milliseconds."""
     in_money = budget.amount_usd is not None
     metric: Metric = "pico_usd" if in_money else "gpu_ns"
     amount_name, spent_name = (

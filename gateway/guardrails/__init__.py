@@ -1,1 +1,1 @@
-"""Guardrails at work: stages before and after the model, each a detector and what is done about its findings."""
+"""Guardrails: stages before and after the model. Each has a detector and an action for what it finds."""

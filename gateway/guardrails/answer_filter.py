@@ -56,7 +56,7 @@ class AnswerFilter:
     """The texts of one answer, by choice. `blocked` is the stage that ended it."""
 
     def __init__(self, plan: OutputPlan, about: About) -> None:
-        """`about` is the request."""
+        """Accept the stages, and what is known about the request."""
         self._plan = plan
         self._about = about if plan.is_immediate else msgspec.structs.replace(about, direction="output")
         self._streams = plan.streams(self._about)
@@ -70,12 +70,12 @@ class AnswerFilter:
 
     @property
     def blocked(self) -> Verdict | None:
-        """Return the verdict that ended the answer; `None`: it continues."""
+        """Return the verdict that ended the answer; `None` if the answer continues."""
         return self._blocked
 
     @property
     def acts(self) -> bool:
-        """Return whether anything may be changed; otherwise pieces are sent unchanged."""
+        """Return whether a stage may change the answer; otherwise its pieces are sent unchanged."""
         return self._plan.acts
 
     @property
@@ -87,7 +87,7 @@ class AnswerFilter:
         return found + self._late
 
     def begin(self) -> None:
-        """Drop what a target produced before it failed, if no client saw it; its findings are kept."""
+        """Drop the text of a failed target, if the client has received none of it. Its verdicts are kept."""
         self._late = self.verdicts
         self._blocked = None
         for kept in (self._channels, self._last, self._said, self._kept):
@@ -102,7 +102,10 @@ class AnswerFilter:
         return self._blocked is not None
 
     def take(self, delta: Delta, now_ns: int) -> list[Delta]:
-        """Accept a delta; return what may be sent of everything so far. Raises UpstreamBroken on invalid calls."""
+        """Accept a delta; return the deltas that may be sent now, from it and from what was held back before.
+
+        Raises UpstreamBroken on invalid tool calls.
+        """
         if self._is_stopped():
             return []
         if not self._plan.acts:
@@ -138,7 +141,7 @@ class AnswerFilter:
             self.rest(index, now_ns)
 
     def rest(self, index: int | None, now_ns: int) -> list[Delta]:
-        """Return the held-back rest of texts, of one choice or of all: nothing follows it."""
+        """Return the held-back rest of the texts of one choice, or of all choices, because no more text follows."""
         passed: list[Delta] = []
         if self._is_stopped():
             return passed
@@ -238,7 +241,7 @@ class AnswerFilter:
         return passed
 
     async def end(self, now_ns: int) -> list[Delta]:
-        """Run the stages that inspect complete texts; return what was held back for them, and for further text."""
+        """Run the stages that inspect complete texts. Return all text that was held back."""
         passed = self.rest(None, now_ns)
         if self._plan.holds_all:
             passed = [*self._kept, *passed]
@@ -264,11 +267,13 @@ class AnswerFilter:
                 self._blocked = verdict if stage.acts and verdict.action != "flag" else None
 
     def passes_whole(self, body: bytes) -> bool:
-        """Return whether surely nothing is found in an upstream's complete answer, so that it may be sent as it is."""
+        """Return whether it is certain that no stage finds anything in a target's complete answer, so that it can be
+        sent unchanged.
+        """
         return self._plan.passes_whole(body)
 
     async def judge_body(self, body: bytes) -> bytes:
-        """Inspect an upstream's complete answer; return it as it may be sent."""
+        """Inspect a target's complete answer; return the body to send."""
         try:
             answer = _any.decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -7,7 +7,7 @@ from backends.channels.question import HttpAnswer
 from backends.embedder.base import MOST_TOKENS, Embedding
 from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import EmbedderUnavailable
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 
 _WHY: Final = "policies are checked here; requests are served by gateways"
 
@@ -35,6 +35,6 @@ class NoEmbedder:
         raise EmbedderUnavailable(_WHY)
 
 
-def means_of_checks(rules: ReferenceRules | None = None) -> Means:
+def dependencies_of_checks(rules: ReferenceRules | None = None) -> DetectorDependencies:
     """Return dependencies with which every detector can be built. `rules` restrict references to credentials."""
-    return Means(questions=NoQuestions(), embedder=NoEmbedder(), rules=rules, only_checks=True)
+    return DetectorDependencies(questions=NoQuestions(), embedder=NoEmbedder(), rules=rules, only_checks=True)

@@ -12,8 +12,8 @@ from contracts.errors import ConfigurationError
 from contracts.guardrails.detector import AwaitedDetector, Detector, DetectorOfRequests, Marker, Watch
 from contracts.guardrails.finding import About, Side
 from contracts.guardrails.policy import GuardrailPolicy
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_stage import GuardStage, Looks, build_stage
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import RequestRule
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.screening.spelling import AS_IS, Spelling
@@ -25,10 +25,9 @@ Built = TypeVar("Built")
 
 
 class OutputPlan:
-    """The stages that inspect answers. `streamed` are screens that accept an answer in pieces, those that change it
-    first.
-
-    `whole` and `awaited` inspect the complete answer; if one of them acts, all of it is held back (`holds_all`).
+    """The stages that inspect answers. `streamed` are screens that inspect an answer piece by piece; those that change
+    it come first. `whole` and `awaited` inspect the complete answer; if one of them can change it, all of it is held
+    back (`holds_all`).
     """
 
     def __init__(
@@ -60,22 +59,21 @@ class OutputPlan:
 
     @property
     def is_immediate(self) -> bool:
-        """Return whether stages inspect answers as they arrive, are the same for all requests, and never wait."""
+        """Return whether all stages inspect an answer as it arrives, are the same for every request, and never wait."""
         return not self.waits and not self._of_requests
 
     def passes_whole(self, body: bytes) -> bool:
-        """Return whether surely no stage finds anything in a complete answer, without parsing its JSON.
-
-        What stands before its choices says nothing.
+        """Return whether it is certain that no stage finds anything in a complete answer, without parsing its JSON.
+        Only the part from its choices on is searched.
         """
         return self.is_immediate and self._all.finds_nothing_in(body, _CHOICES)
 
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
-        """Start a text, for the stages that change it and are the same for every request."""
+        """Return the screen of a new text, for the stages that change it and are the same for every request."""
         return self._acting.stream(spelling)
 
     def watch(self) -> StreamScreen:
-        """Start a text, for the stages that only inspect it and are the same for every request."""
+        """Return the screen of a new text, for the stages that only inspect it and are the same for every request."""
         return self._watching.stream()
 
     def streams(self, about: About) -> "Streams":
@@ -98,7 +96,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class GuardPlan:
-    """All stages of one request. `digest` names what its answer depends on."""
+    """All stages of one request. `digest` identifies the stages that its answer depends on."""
 
     digest: str
     rules: tuple[GuardStage[RequestRule], ...]
@@ -121,20 +119,20 @@ class GuardPlan:
 
     @cached_property
     def only_searches(self) -> bool:
-        """Return whether a request's texts are all that its stages inspect, and nothing is added to them."""
+        """Return whether the stages inspect nothing but the request's texts, and add nothing to them."""
         return not (self.rules or self.watches or self.awaited or self.markers or self.of_requests)
 
     @property
     def reads_texts(self) -> bool:
-        """Return whether the texts of requests are inspected, or added to."""
+        """Return whether a stage inspects the texts of requests, or adds to them."""
         return bool(self.input_stages or self.watches or self.awaited or self.markers or self.of_requests)
 
 
 class StageBox:
-    """Detectors by their stages, each built once: several policies share them."""
+    """A cache of detectors by stage. Each is built once, and shared by the policies that have the same stage."""
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
+    def __init__(self, dependencies: DetectorDependencies) -> None:
+        self._dependencies = dependencies
         self._built: dict[bytes, Looks] = {}
 
     def build(self, policy: GuardrailPolicy) -> list[Looks]:
@@ -143,7 +141,7 @@ class StageBox:
         for spec in policy.stages:
             name = _encode((policy.name, spec))
             if name not in self._built:
-                self._built[name] = build_stage(policy.name, spec, self._means)
+                self._built[name] = build_stage(policy.name, spec, self._dependencies)
             built.append(self._built[name])
         return built
 
@@ -153,9 +151,11 @@ class StageBox:
         return [self._built.pop(name) for name in list(self._built) if name not in names]
 
 
-def compile_plan(policies: Sequence[GuardrailPolicy], means: Means, box: StageBox | None = None) -> GuardPlan:
+def compile_plan(
+    policies: Sequence[GuardrailPolicy], dependencies: DetectorDependencies, box: StageBox | None = None
+) -> GuardPlan:
     """Build the plan of policies in order. Raises ConfigurationError, naming what is invalid."""
-    box = box or StageBox(means)
+    box = box or StageBox(dependencies)
     found = [
         (policy, spec, detector)
         for policy in policies

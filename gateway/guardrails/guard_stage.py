@@ -7,8 +7,8 @@ from contracts.errors import ConfigurationError
 from contracts.guardrails.detector import AwaitedDetector, Detector, DetectorOfRequests, Marker, Watch
 from contracts.guardrails.finding import Finding, Side, Verdict, verdict_of
 from contracts.guardrails.policy import StageSpec
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.table import build_detector
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import RequestRule
 
 Looking = TypeVar("Looking", covariant=True)
@@ -19,7 +19,7 @@ _INPUT_ONLY: Final = (Watch, RequestRule)
 
 @dataclass(frozen=True, slots=True, eq=False)  # a stage is itself: settings have no hash
 class GuardStage(Generic[Looking]):
-    """One stage on one side."""
+    """One stage of a policy, for requests or for answers."""
 
     spec: StageSpec
     side: Side
@@ -27,20 +27,20 @@ class GuardStage(Generic[Looking]):
 
     @property
     def acts(self) -> bool:
-        """Return whether a finding changes anything."""
+        """Return whether a finding changes or blocks the text."""
         return self.spec.action != "flag" and not self.spec.dry_run
 
     def verdict(self, findings: list[Finding]) -> Verdict:
-        """Summarise its findings; there is at least one."""
+        """Return the verdict on findings of this stage; there must be at least one."""
         spec = self.spec
         return verdict_of(spec.name, spec.detector, self.side, spec.action, findings, is_dry_run=spec.dry_run)
 
 
-def build_stage(policy: str, spec: StageSpec, means: Means) -> Looks:
+def build_stage(policy: str, spec: StageSpec, dependencies: DetectorDependencies) -> Looks:
     """Build a stage's detector. Raises ConfigurationError, naming the policy and the stage."""
     where = f"guardrail {policy!r}, stage {spec.name!r}"
     try:
-        detector = build_detector(spec.detector, spec.settings, means)
+        detector = build_detector(spec.detector, spec.settings, dependencies)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error.message}") from error
     if isinstance(detector, Watch) and spec.action != "flag":

@@ -22,9 +22,9 @@ from contracts.mcp.servers import SEPARATOR
 from contracts.serving.configuration import Snapshot
 from gateway.apis.operations import Operation
 from gateway.apis.reading import read_chat
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import GuardPlan, StageBox, compile_plan
 from gateway.guardrails.guard_stage import GuardStage, Looks
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_guard import RequestGuard, refusal
 from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
@@ -53,13 +53,17 @@ _TOOLS: Final = "tools"
 class Guardrails:
     """Holds the plans of one snapshot's policies, each built when a request first needs it."""
 
-    def __init__(self, means: Means, address_of: Callable[[Exchange], str] = lambda exchange: exchange.address) -> None:
+    def __init__(
+        self,
+        dependencies: DetectorDependencies,
+        address_of: Callable[[Exchange], str] = lambda exchange: exchange.address,
+    ) -> None:
         """Accept the dependencies. `address_of` returns the caller's address, which differs from the connection's
         behind a trusted proxy.
         """
-        self._means = means
+        self._dependencies = dependencies
         self._address_of = address_of
-        self._box = StageBox(means)
+        self._box = StageBox(dependencies)
         self._policies: tuple[GuardrailPolicy, ...] = ()
         self._by_request: dict[tuple[str, str], GuardPlan | str] = {}
         self._by_policies: dict[tuple[int, ...], GuardPlan | str] = {}  # by who they are
@@ -70,12 +74,12 @@ class Guardrails:
     def check(self, snapshot: Snapshot) -> None:
         """Build all stages of a snapshot. Raises ConfigurationError on the first invalid one."""
         for policy in snapshot.guardrails:
-            compile_plan([policy], self._means, self._box)
+            compile_plan([policy], self._dependencies, self._box)
 
     def sync(self, snapshot: Snapshot) -> list[Looks]:
-        """Prepare for a newer configuration; return the detectors that are no longer needed.
+        """Use another snapshot; return the detectors that are no longer needed.
 
-        A guardrail that cannot be built is reported once, and the requests that it covers are refused until it is
+        A guardrail that cannot be built is logged once, and the requests that it covers are refused until it is
         corrected.
         """
         if snapshot.guardrails == self._policies:
@@ -86,7 +90,7 @@ class Guardrails:
         faults = []
         for policy in snapshot.guardrails:
             try:
-                compile_plan([policy], self._means, self._box)
+                compile_plan([policy], self._dependencies, self._box)
             except ConfigurationError as error:
                 _log.error("guardrail cannot be used, requests are refused", extra={"reason": error.message})
                 faults.append(error.message)
@@ -98,7 +102,9 @@ class Guardrails:
         await let_go(self._box.keep(()))
 
     def guard_for(self, life: RequestState, exchange: Exchange) -> RequestGuard | None:
-        """Return a request's guard; `None` if no policy covers it. Raises Unavailable if one cannot be used."""
+        """Return a request's guard; `None` if no policy covers it. Raises Unavailable if a policy that covers it cannot
+        be used.
+        """
         # The newest policies hold, also for a request that began before they came: to go back to older ones would end
         # what the newer have in progress, and forget what they have counted.
         plan = self._plan_for(life.who.tenant, life.requested_model)
@@ -110,10 +116,10 @@ class Guardrails:
 
     @staticmethod
     def passes(guard: RequestGuard, life: RequestState) -> bool:
-        """Return whether the stages surely find nothing in a request, so that it goes on as it is.
+        """Return whether it is certain that no stage finds anything in a request, so that it can continue unchanged.
 
-        Its body is searched as it is written, which takes a fraction of parsing it and looking at each text. Where more
-        is to be done, `examine` does all of it.
+        The body is searched as raw JSON, which takes a fraction of the time of parsing it and inspecting each text. If
+        that does not suffice, the result is False, and `examine` does the complete inspection.
         """
         plan, request = guard.plan, life.request
         if request is None or not plan.only_searches:
@@ -122,9 +128,9 @@ class Guardrails:
         return len(body) <= _MOST_SEARCHED and not _may_hold_token_ids(body) and plan.input.finds_nothing_in(body)
 
     async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
-        """Pass a request through the stages before the model; return the resulting request.
+        """Run the stages before the model on a request; return the resulting request.
 
-        Raises ContentBlocked, InvalidRequest for refusals by rules, and the errors of watches.
+        Raises ContentBlocked, InvalidRequest if a rule refuses it, and the errors of detectors that count requests.
         """
         request = life.request
         assert request is not None
@@ -165,9 +171,9 @@ class Guardrails:
         return request
 
     async def examine_texts(self, guard: RequestGuard, texts: RequestTexts, size_bytes: int) -> None:
-        """Let all stages before a model inspect texts, and redact what they find.
+        """Run all stages before a model on the texts, and redact what they find.
 
-        Raises ContentBlocked, and the errors of watches.
+        Raises ContentBlocked, and the errors of detectors that count requests.
         """
         if not guard.has_begun_again:
             _watch(guard, texts)
@@ -196,9 +202,8 @@ class Guardrails:
             await _ask(guard, RequestTexts(texts.body) if screening.cuts or judged else texts)
 
     async def judge_tool(self, tenant: str, tool: str, definition: bytes) -> JudgedDefinitions | None:
-        """Return what the policies for a tenant's calls of a tool make of its definition; `None` if none looks at it.
-
-        Raises Unavailable if one cannot be used.
+        """Return the result of the policies for a tenant's calls of a tool on the tool's definition; `None` if no
+        policy inspects it. Raises Unavailable if a policy cannot be used.
         """
         plan = self._plan_for(tenant, tool)
         if isinstance(plan, str):
@@ -229,7 +234,7 @@ class Guardrails:
         return judged
 
     def is_immediate(self, tenant: str, name: str) -> bool:
-        """Return whether the stages for a tenant's requests to a model run at once, without waiting."""
+        """Return whether all stages for a tenant's requests to a model finish at once, without waiting."""
         plan = self._plan_for(tenant, name)
         return isinstance(plan, GuardPlan) and plan.is_immediate
 
@@ -251,7 +256,7 @@ class Guardrails:
         found = self._by_policies.get(names)
         if found is None:
             try:
-                found = compile_plan(policies, self._means, self._box)
+                found = compile_plan(policies, self._dependencies, self._box)
             except ConfigurationError as error:
                 found = error.message
             self._by_policies[names] = found
@@ -274,7 +279,7 @@ class Guardrails:
 
 
 async def let_go(detectors: Iterable[Looks]) -> None:
-    """End what detectors that are not needed any more have in progress."""
+    """Cancel running background work of detectors that no snapshot uses any more."""
     for detector in detectors:
         if isinstance(detector, Closing):
             await detector.close()

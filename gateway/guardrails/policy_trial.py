@@ -6,7 +6,7 @@ from typing import Final
 from contracts.guardrails.finding import Shown, Side
 from contracts.guardrails.plain_text import plain_text
 from contracts.guardrails.policy import GuardrailPolicy
-from gateway.guardrails.checking import means_of_checks
+from gateway.guardrails.checking import dependencies_of_checks
 from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.request_texts import without
 
@@ -23,11 +23,11 @@ class PolicyTrial:
 
 
 def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> PolicyTrial:
-    """Pass a text through the stages that inspect texts locally. Raises ConfigurationError.
+    """Run the stages of a policy that inspect texts locally on a text. Raises ConfigurationError.
 
-    Rules about requests, watches over several requests, and stages that call services are not included.
+    Rules about requests, detectors that count requests, and stages that call services are not included.
     """
-    plan = compile_plan([policy], means_of_checks())
+    plan = compile_plan([policy], dependencies_of_checks())
     if side == "input":
         screening = plan.input.check([Shown(plain_text(text), "user")])
         blocked = screening.blocked

@@ -24,7 +24,7 @@ class LazyQuestions:
     async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int
     ) -> HttpAnswer:
-        """Ask one."""
+        """Send one question. See `backends.channels.question.Questions.ask`."""
         if self._asked is None:
             module = await asyncio.to_thread(importlib.import_module, "backends.channels.http_question")
             # Another request may have been here meanwhile.
@@ -32,6 +32,6 @@ class LazyQuestions:
         return await self._asked.ask(url, body, headers, timeout_seconds, most_bytes)
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close the client, if it was created."""
         if self._asked is not None:
             await self._asked.close()

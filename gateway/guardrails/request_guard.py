@@ -11,7 +11,7 @@ _MOST_VERDICTS: Final = 32  # on one record
 
 
 class RequestGuard:
-    """The state of one request's guardrails. Durations are nanoseconds; `None`: there was nothing to do."""
+    """The state of one request's guardrails. Durations are nanoseconds; `None` if no stage had anything to do."""
 
     __slots__ = (
         "_before",
@@ -27,7 +27,9 @@ class RequestGuard:
     )
 
     def __init__(self, plan: GuardPlan, about: About) -> None:
-        """`about` is empty if `plan` is immediate: its stages look at texts alone."""
+        """Accept the plan, and what is known about the request. `about` is empty if `plan` is immediate, because its
+        stages inspect only texts.
+        """
         self.plan = plan
         self.about = about
         self.has_changed = False  # the request: it goes on as the stages have left it
@@ -61,11 +63,11 @@ class RequestGuard:
         return [*[verdict.text for verdict in joined(found)], *self._told][:_MOST_VERDICTS]
 
     def begin_again(self) -> None:
-        """Look at the same request once more, in another API's words: what is found again counts once."""
+        """Prepare to inspect the same request in another API's format. What is found in both counts once."""
         self._before, self._found, self.has_begun_again = self._found, [], True
 
     def note(self, verdicts: list[Verdict]) -> None:
-        """Add what was found."""
+        """Add verdicts of stages."""
         self._found += verdicts
 
     def take_over(self, verdicts: list[str]) -> None:
@@ -80,9 +82,8 @@ class RequestGuard:
 
 
 def refusal(verdict: Verdict, place: str = "") -> ContentBlocked:
-    """Return the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing.
-
-    `place` says where in the request it is.
+    """Return the error of a request that a stage blocks. It names the stage and the kind of finding, never the text
+    that was found. `place` is where in the request it is.
     """
     return ContentBlocked(
         f"the guardrail stage {verdict.stage!r} refuses this request: it found "

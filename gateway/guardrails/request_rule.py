@@ -26,7 +26,9 @@ class RequestRule(Protocol):
     """Judges a request by its fields, and supplies defaults for missing ones."""
 
     def judge(self, requested: str, request: AnyRequest, fields: Mapping[str, object]) -> Sequence[Objection]:
-        """Judge a request for a name, by its top-level fields (a chat's, for a translated request)."""
+        """Return the objections to a request for the name `requested`, by its top-level fields (those of a chat if the
+        request was translated).
+        """
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Return fields to be set because the caller leaves them to us."""
+        """Return values for fields that the caller has not set."""

@@ -127,10 +127,11 @@ class RequestTexts:
         role: str = "",
         puts_aside: bool = False,
     ) -> None:
-        """Raises MalformedBody; a body that was read once hardly is. `names` are the fields that hold no words.
+        """Find the texts of a body. Raises MalformedBody, which is rare because the body was parsed before.
 
-        `system_field` is where the body has its system prompt; empty: in its messages. `role`: all is a tool's, and
-        spoken by this role. `puts_aside`: definitions of tools at the top are not read, but left to `aside` as JSON.
+        `names`: fields whose values are no text for people. `system_field`: the field with the system prompt; empty if
+        it is one of the messages. `role`: if given, all texts belong to a tool and have this role. `puts_aside`:
+        top-level definitions of tools are not searched, but stored in `aside` as JSON.
         """
         self._body = body
         self._system_field = system_field
@@ -167,7 +168,7 @@ class RequestTexts:
         return {name: raw if name in self.aside else _decode(raw) for name, raw in apart.items()}
 
     def replace_aside(self, name: str, value: bytes) -> None:
-        """Replace definitions that were put aside, as JSON: they were cut."""
+        """Replace definitions in `aside` by redacted ones (JSON)."""
         self.fields[name] = msgspec.Raw(value)
         self.is_changed = self.is_cut = True
 
@@ -184,7 +185,7 @@ class RequestTexts:
         return any(type(one) is int or (type(one) is list and int in map(type, one)) for each in asked for one in each)
 
     def cut(self, cuts: Mapping[int, Sequence[Finding]]) -> None:
-        """Replace what was found by `[kind]`, by the indices of the texts in `shown`."""
+        """Replace findings by `[kind]`. `cuts` has them by the index of the text in `shown`."""
         for number, findings in cuts.items():
             place = self._places[number]
             if place.named is None:
@@ -335,7 +336,7 @@ def _part_of(name: str, value: object, part: int) -> int:
 
 
 def rename(holder: dict[str, object], name: str, new: str) -> None:
-    """Give a value of an object another name, in its place. It takes no other value's name."""
+    """Rename a field of an object and keep its position. If the new name is taken, choose a free one."""
     while new in holder:
         new += "_"
     given = list(holder.items())

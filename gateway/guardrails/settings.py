@@ -1,4 +1,4 @@
-"""Reading a stage's settings: plain data becomes a struct, and what is wrong a sentence that names the field."""
+"""Parses a stage's settings from plain data into a struct; errors name the field."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -11,7 +11,7 @@ SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
 
 def read_settings(given: Mapping[str, object], shape: type[SettingsT]) -> SettingsT:
-    """Build settings. Raises ConfigurationError."""
+    """Return the settings as an instance of `shape`. Raises ConfigurationError."""
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:

@@ -37,10 +37,9 @@ _MAX_RECENT: Final = 10_000  # keys: about 3 MB
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationLimits:
-    """What authentication trusts, and how many failures it answers before it throttles.
-
-    `trusted_proxies` are comma-separated networks. `stale_issuer_keys_seconds` is how long the signing keys of an
-    identity provider stay valid while it is unreachable.
+    """Settings of authentication. `trusted_proxies` are comma-separated networks. `stale_issuer_keys_seconds` is how
+    long the signing keys of an identity provider stay valid while it is unreachable. The others limit failures per
+    address.
     """
 
     trusted_proxies: str = ""
@@ -74,10 +73,10 @@ class Authenticator:
         self._recent_of: Snapshot | None = None
 
     def recognise(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the caller's entry if it is known at once; `None` for a token that `verify` must check.
+        """Return the caller's entry if it is known immediately; `None` for a token that `verify` must check.
 
-        Raises the error of the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
-        PermissionDenied, or LimitExceeded for too many unknown credentials from one address.
+        Raises the credential's error, which never contains the credential: AuthenticationFailed, AddressNotAllowed,
+        PermissionDenied, or LimitExceeded if too many unknown credentials came from one address.
         """
         sent = exchange.head.authorization
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
@@ -103,7 +102,9 @@ class Authenticator:
         return entry
 
     def known(self, sent: bytes, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the entry of a key that was sent before and is valid from every address."""
+        """Return the entry of a key that was accepted before and may be used from every address; `None` for other
+        credentials.
+        """
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
         if entry is None or entry.policy.addresses is not None or not self._holds(entry, snapshot):
             return None

@@ -1,4 +1,4 @@
-"""Fetches what identity providers publish about themselves: small JSON documents over HTTP."""
+"""Fetches the documents that identity providers publish: small JSON documents over HTTP."""
 
 import asyncio
 from typing import Any, Final
@@ -20,7 +20,7 @@ class IssuerDocuments:
         self._client: httpx.AsyncClient | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
-        """Return a document's members. Raises Unavailable, saying what is wrong with it or with the way to it."""
+        """Return a document's members. Raises Unavailable if it cannot be fetched or is invalid."""
         if not url.startswith(("https://", "http://")):
             raise Unavailable(f"{url[:200]!r} is not a valid URL; it must start with https://")
         if self._client is None:

@@ -30,7 +30,7 @@ Jwk = dict[str, str]
 
 
 class SigningKeys:
-    """The keys of one issuer. `generation` moves when a key that was there is there no longer."""
+    """The signing keys of one issuer. `generation` changes if a key was removed."""
 
     def __init__(self, spec: IssuerSpec, documents: IssuerDocuments, clock: Clock, stale_seconds: float) -> None:
         self._issuer = spec.issuer
@@ -55,9 +55,10 @@ class SigningKeys:
         return self._clock.monotonic_ns() - self._fetched_ns <= REFRESH_NS + self._stale_ns
 
     def find(self, key_id: str, algorithm: str) -> jwt.PyJWK | None:
-        """Return the key with that id that can verify this algorithm, `None` if there is none or all are too old.
+        """Return the key with that id that can verify this algorithm; `None` if there is none, or if all keys are too
+        old.
 
-        A token that names no key is verified with the only one that matches.
+        A token that names no key is verified with the only matching key, if there is exactly one.
         """
         if not self.is_fresh:
             return None
@@ -90,7 +91,7 @@ class SigningKeys:
             await self.look_again()
 
     def unavailable(self) -> Unavailable:
-        """Return the error for a token that cannot be verified because the keys cannot be had."""
+        """Return the error for a token that cannot be verified because the keys cannot be fetched."""
         return Unavailable(
             f"tokens of the issuer {self._issuer!r} cannot be verified: its signing keys cannot be fetched at present",
             code="issuer_unavailable",
@@ -110,7 +111,7 @@ class SigningKeys:
         return {"keys": len(self._keys), "age_seconds": age, "is_fresh": self.is_fresh, "problem": self.problem}
 
     async def close(self) -> None:
-        """End the fetch in progress."""
+        """Cancel the fetch in progress."""
         if self._fetch is not None:
             self._fetch.cancel()
             await asyncio.gather(self._fetch, return_exceptions=True)

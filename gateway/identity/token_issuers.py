@@ -122,11 +122,11 @@ class TokenIssuers:
         await asyncio.gather(*(issuer.keys.refresh() for issuer in self._all()))
 
     def status(self) -> dict[str, object]:
-        """Return how each issuer's keys are."""
+        """Return the state of each issuer's keys."""
         return {issuer.spec.issuer: issuer.keys.status() for issuer in self._all()}
 
     async def close(self) -> None:
-        """End what is in progress and close the connections."""
+        """Cancel fetches in progress and close the connections."""
         await asyncio.gather(*(issuer.keys.close() for issuer in self._all()))
         await self._documents.close()
 

@@ -34,7 +34,7 @@ _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class RpcFault(Exception):
-    """An answer that is an error of the protocol: its HTTP status, code, message and data."""
+    """An error response of the protocol: its HTTP status, code, message and data."""
 
     def __init__(self, status: int, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class RpcFault(Exception):
 
 
 class Parameters(msgspec.Struct, gc=False):
-    """The parameters of a message that the gateway evaluates. The rest is passed on unchanged."""
+    """The parameters of a message that the gateway reads. All others are sent on unchanged."""
 
     meta: dict[str, Any] = msgspec.field(name="_meta", default_factory=dict)
     name: str = ""

@@ -26,7 +26,7 @@ _INSTRUCTIONS: Final = "Tools of several servers. The part of a name before the 
 
 
 class McpResource:
-    """Answers MCP clients of both eras of the protocol. It keeps no session."""
+    """Answers MCP clients of both protocol generations (with and without sessions). The gateway keeps no session."""
 
     endpoint: Endpoint = "mcp"
     errors = MCP_ERRORS
@@ -42,7 +42,7 @@ class McpResource:
         return ("POST",) if path == PATH or _ONE.fullmatch(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Answer one message. Raises nothing that the protocol has an answer for."""
+        """Answer one message. Errors that the protocol can express are sent as its errors, and not raised."""
         try:
             await self._answer(exchange, key, snapshot)
         except RpcFault as fault:

@@ -1,7 +1,7 @@
-"""Guardrails on what goes to tools and comes back from them: the input stages of the policies that cover the call.
+"""Runs guardrails on tool arguments and results: the input stages of the policies that cover the call.
 
-A result is an input of the model that reads it next, and so the stages that look at prompts look at it, under the role
-"tool"; so is a tool's definition, under the role "definition". Output stages look at what models write.
+The model that reads a result gets it as input, so the stages for prompts inspect it, under the role "tool". They
+inspect a tool's definition under the role "definition". Output stages inspect only what models write.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _PART: Final = "given"
 
 
 async def screened(guardrails: Guardrails, guard: RequestGuard, part: bytes, role: str, tool: str) -> bytes:
-    """Return arguments or a result, as JSON, with what was found cut out. Raises ContentBlocked."""
+    """Return arguments or a result as JSON, with findings redacted. Raises ContentBlocked."""
     texts = RequestTexts(b'{"%b":%b}' % (_PART.encode(), part), role=role)
     try:
         await guardrails.examine_texts(guard, texts, len(part))
@@ -34,7 +34,7 @@ async def screened(guardrails: Guardrails, guard: RequestGuard, part: bytes, rol
 
 
 async def screened_tools(guardrails: Guardrails, tenant: str, tools: Sequence[Tool]) -> list[Tool]:
-    """Return tools with what was found in their definitions cut out. Those that are blocked are left out."""
+    """Return the tools, with findings in their definitions redacted. Blocked tools are left out."""
     found = []
     for tool in tools:
         try:
@@ -52,7 +52,7 @@ async def screened_tools(guardrails: Guardrails, tenant: str, tools: Sequence[To
 
 
 async def check_definition(guardrails: Guardrails, guard: RequestGuard, tenant: str, tool: Tool) -> None:
-    """Raise ContentBlocked if a tool that is called has a definition that guardrails hold back."""
+    """Raise ContentBlocked if guardrails block the definition of the tool that is called."""
     judged = await guardrails.judge_tool(tenant, tool.name, tool.definition.encoded)
     if judged is not None and judged.blocked is not None:
         guard.note(list(judged.verdicts))

@@ -32,7 +32,7 @@ _MAX_CALLERS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool as a caller finds it."""
+    """One tool, as callers see it."""
 
     name: str  # full
     server: McpServerSpec
@@ -40,13 +40,13 @@ class Tool:
     fault: str = ""  # why nobody knows whether there is one: the server's list could never be read
 
     def with_fields(self, fields: dict[str, Any]) -> "Tool":
-        """Return the tool with another definition to show."""
+        """Return a copy of the tool with other fields in its definition."""
         return replace(self, definition=msgspec.structs.replace(self.definition, fields=fields))
 
 
 @dataclass(slots=True)
 class ServerState:
-    """One server: its client, and its last list of tools."""
+    """One server: its client, and the last list of its tools."""
 
     spec: McpServerSpec
     client: McpClient | None  # none: it cannot be used, `fault` says why
@@ -62,7 +62,7 @@ class ServerState:
 
 
 class McpServers:
-    """All servers, and the views that callers have of them."""
+    """All configured servers, and the tools that each caller may use."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class McpServers:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is no server at all."""
+        """Return whether no server is configured."""
         return not self._states
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
@@ -124,7 +124,7 @@ class McpServers:
         return name in self._states
 
     async def find(self, key: KeyEntry, server: str, name: str, snapshot: Snapshot) -> Tool | None:
-        """Return a tool that a caller may use, by its server's name for it; `None` if there is none."""
+        """Return the tool that a server calls `name`; `None` if it does not exist or the caller may not use it."""
         state = self._states.get(server)
         if state is None or state.client is None:
             return None
@@ -142,9 +142,10 @@ class McpServers:
         return None
 
     async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[Tool]:
-        """Return the tools that a caller may use, ordered by server.
+        """Return the tools that a caller may use, ordered by server. `server`: only this server's; empty means all
+        servers.
 
-        `server` empty: of all servers; else of this one. A server whose list cannot be had is left out.
+        A server whose tools cannot be listed is left out.
         """
         states = [state for state in self._states.values() if not server or state.spec.id == server]
         stale = [state for state in states if self._is_stale(state)]

@@ -1,8 +1,8 @@
-"""One tool call: admit, reserve, guard, call, guard, settle, record.
+"""One tool call: admission, reservation, guardrails, call, guardrails, settlement, record.
 
-It has the stages of a model's request, in the same order and with the same components: its price is reserved from every
-limit and budget that covers it before the server is called, and it leaves one record, whose operation is `execute_tool`
-and whose model is the tool.
+It has the stages of a model's request, in the same order and with the same components. Its price is reserved from every
+limit and budget that covers it before the server is called. It leaves one record, whose operation is `execute_tool` and
+whose model is the tool.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ToolCalls:
-    """Leads every call of a tool from its arrival to its record."""
+    """Runs tool calls from arrival to record."""
 
     def __init__(self, stages: Stages, servers: McpServers, clock: Clock) -> None:
         self._stages = stages

@@ -27,7 +27,7 @@ class GatewayPieces:
         self._watch: PieceWatch | None = None
 
     def watch(self, journal: Journal) -> None:
-        """Start to watch: all parts exist now, and one that disappears later is reported."""
+        """Start to watch. All parts exist now; one that disappears later is reported."""
         self._journal = journal
         self._watch = PieceWatch(self._note)
         self._watch.start()

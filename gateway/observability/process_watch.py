@@ -1,4 +1,4 @@
-"""The other processes of an installation, as the data plane sees them: which of them do not answer."""
+"""Watches the other processes of an installation, and reports which of them do not answer."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ class ProcessWatch:
     """Watches the processes that TOLLKEEPER_WATCHED_PROCESSES names. None of them is needed to serve a request."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        """Accept URLs by the processes' names."""
+        """Accept the URLs to check, by the processes' names."""
         self._processes = [WatchedProcess(name, HttpProbe(url), _tell) for name, url in addresses.items()]
 
     async def run(self) -> None:
-        """Ask all of them until cancelled."""
+        """Check all processes periodically, until cancelled."""
         await asyncio.gather(*[process.run() for process in self._processes])
 
     @property

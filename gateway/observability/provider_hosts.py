@@ -9,10 +9,14 @@ from contracts.serving.configuration import TargetSpec
 
 
 class ProviderHosts:
-    """Returns targets of kind litellm, all at one host, which is connected to as long as one of them is there."""
+    """Builds targets of kind litellm, all at one provider host. The connection is open as long as one of them
+    exists.
+    """
 
     def __init__(self, url: str, gateway: str, hung_seconds: float) -> None:
-        """`hung_seconds` is when the connection to a hung host is closed."""
+        """Accept the host's URL and this gateway's name. The connection is closed if the host does not answer for
+        `hung_seconds`.
+        """
         self._url = url
         self._hung_seconds = hung_seconds
         self._gateway = gateway
@@ -27,12 +31,12 @@ class ProviderHosts:
         return ProviderTarget(spec, resolve_key, self._hosts, self._url)
 
     def process_states(self) -> dict[str, str]:
-        """Return the host's state as that of a process, by its name; nothing if no target needs the host."""
+        """Return the host's state by its name, like that of other processes; empty if no target needs the host."""
         host = self.health()
         return {} if host is None else {"providers": str(host["state"]) if host["state"] in ("hung", "away") else "up"}
 
     def health(self) -> dict[str, object] | None:
-        """Return the state that GET /ready shows; `None` if no target needs the host, so that it need not run."""
+        """Return the state that GET /ready shows; `None` if no target needs the host, which then need not run."""
         statuses = [] if self._hosts is None else list(self._hosts.status().values())
         return _shown(statuses[0]) if statuses else None
 

@@ -1,4 +1,6 @@
-"""The report of GET /ready: is usage durable, are keys fresh, what waits, what is degraded."""
+"""The report of GET /ready: whether usage is stored durably, whether keys are fresh, what waits, and what is
+degraded.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +57,7 @@ class Readiness:
     disks: Sequence[WatchedDisk]
 
     def page(self) -> dict[str, object]:
-        """Return the whole state. `problems` keep the gateway from serving, `degraded` is for alerts."""
+        """Return the whole state. `problems` prevent the gateway from serving; `degraded` is for alerts."""
         books, directory, shipper = self.accounting, self.directory, self.shipper()
         problems = self._problems()
         return {

@@ -1,1 +1,1 @@
-"""The process of the data plane: its settings, its parts, its start and end, and the health check."""
+"""The process of the data plane: its settings, its components, start and stop, and the health check."""

@@ -27,7 +27,7 @@ from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.apis.batches.service import BatchService
 from gateway.apis.endpoints import Endpoints, ServingTasks
-from gateway.apis.files.kept_objects import KeptObjects
+from gateway.apis.files.lazy_objects_database import LazyObjectsDatabase
 from gateway.apis.gemini.operation import GENERATE_CONTENT
 from gateway.apis.gemini.resource import GEMINI_COUNTING, GeminiModels
 from gateway.apis.messages.count_tokens import CountTokens
@@ -43,8 +43,8 @@ from gateway.config.directory import Directory, RefusedSnapshot
 from gateway.config.discovery import DiscoveringSource
 from gateway.config.file import FileSource
 from gateway.config.targets import TargetRegistry
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guardrails import Guardrails, let_go
-from gateway.guardrails.means import Means
 from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.limits.queue.engine_rooms import EngineRooms
@@ -132,7 +132,7 @@ class Gateway:
         self._dispatcher = Dispatcher(stages, self._clock, self._serving.start)
         self.rollouts.shadows.serve_with(self._dispatcher)
         self.ledger.before_flush = self._dispatcher.endings.close
-        self.kept = KeptObjects(settings.objects_address)
+        self.kept = LazyObjectsDatabase(settings.objects_address)
         self._responses = ResponseKeeper(
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
         )
@@ -244,10 +244,10 @@ class Gateway:
             bodies=LargeBodies(self._encoding, settings.max_body_fields),
         )
 
-    def _guardrail_means(self) -> Means:
+    def _guardrail_means(self) -> DetectorDependencies:
         """Return the dependencies of detectors."""
         settings = self._settings
-        return Means(
+        return DetectorDependencies(
             clock=self._clock,
             pepper=self._salt_secret,
             embedder=self._semantic.embedder,
@@ -306,10 +306,10 @@ class Gateway:
         _log.info("gateway ready", extra={"port": self.port, "models": len(self.directory.snapshot.models)})
 
     def drain(self, *, notice_seconds: float | None = None) -> "asyncio.Task[None]":
-        """Refuse new requests from now on, and finish those in progress within the drain time. Always return the same
-        task.
+        """Refuse new requests from now on, and finish those in progress within the drain time. Repeated calls return
+        the same task.
 
-        The port stays open for `notice_seconds`, `None`: until nothing is in progress.
+        The port stays open for `notice_seconds`; `None`: until no request is in progress.
         """
         if self._draining is None:
             self._endpoints.is_draining = True
@@ -319,7 +319,7 @@ class Gateway:
         return self._draining
 
     def hurry(self) -> None:
-        """End the drain's waiting: answers under way are cut now."""
+        """End the drain time now: answers in progress are cut."""
         self._hurry.set()
 
     async def _drain(self, notice_seconds: float | None) -> None:
@@ -332,7 +332,7 @@ class Gateway:
         await self._serving.settled()
 
     async def stop(self, *, notice_seconds: float = 0.0) -> None:
-        """Drain, ship what can be shipped, close everything."""
+        """Drain, ship the remaining records if possible, and close everything."""
         await self.drain(notice_seconds=notice_seconds)
         if self._metrics is not None:
             await self._metrics.stop()
@@ -355,7 +355,7 @@ class Gateway:
         await self._books.close()
 
     def reload(self) -> None:
-        """Reload at once what is otherwise reloaded when it changes: the configuration and the certificate."""
+        """Reload the configuration and the certificate now, without waiting for the next check."""
         if self._tls is not None:
             self._tls.refresh(at_once=True)
         if isinstance(self._source, FileSource):
@@ -369,7 +369,7 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """Return the port the data plane listens on."""
+        """Return the port on which the data plane listens."""
         return self._server.port
 
     def is_engine_ready(self, host: str) -> bool:

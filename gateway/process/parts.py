@@ -134,9 +134,9 @@ def health_service(settings: GatewaySettings, name: str, clock: Clock) -> Health
     book = HealthBook(clock, random)
     if not settings.redis_url:
         return HealthService(book, None)
-    from backends.counters.notice_board import NoticeBoard  # here: one gateway alone needs no client
+    from backends.counters.message_store import MessageStore  # here: one gateway alone needs no client
 
-    board = NoticeBoard(settings.redis_address, "away")
+    board = MessageStore(settings.redis_address, "away")
     return HealthService(book, SharedHealth(book, board, name, clock))
 
 

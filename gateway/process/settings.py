@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
-from backends.counters.address import CountersAddress, RedisMeans
+from backends.counters.address import CountersAddress, RedisDependencies
 from backends.endpoints.kubernetes_watch import KubernetesApi, check_api
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
@@ -32,7 +32,7 @@ from gateway.wire.listener_context import TlsSettings
 
 
 def several_need_redis(workers: int) -> str:
-    """Return why more than one worker without shared counters is refused."""
+    """Return the error message for several workers without shared counters."""
     return (
         f"{workers} workers would each allow the whole of every limit and budget; name a Redis server in "
         "TOLLKEEPER_REDIS_URL for them to count in, or run one worker"
@@ -174,17 +174,17 @@ class GatewaySettings(LogSettings):
 
     @property
     def name(self) -> str:
-        """Return this worker's name, as records and shared counters have it."""
+        """Return this worker's name, which identifies it in records and shared counters."""
         name = self.gateway_name or f"{platform.node()}:{self.gateway_port}"
         return name if self.worker == 1 else f"{name}#{self.worker}"
 
     def own(self, folder: str) -> Path:
-        """Return a folder of the data directory that this worker has for itself."""
+        """Return the folder of the data directory that only this worker uses."""
         return self.data / (folder if self.worker == 1 else f"{folder}-{self.worker}")
 
     @property
     def own_metrics_port(self) -> int:
-        """Return the port of this worker's metrics; 0 if they are on the data plane's."""
+        """Return the port of this worker's metrics; 0 if they are on the data plane's port."""
         return self.metrics_port + self.worker - 1 if self.metrics_port else 0
 
     @property
@@ -226,7 +226,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def authentication_limits(self) -> AuthenticationLimits:
-        """Return what authentication trusts and how many failures it answers."""
+        """Return the settings of authentication: trusted proxies, and limits of failures."""
         return AuthenticationLimits(
             trusted_proxies=self.trusted_proxies,
             invalid_keys_per_minute=self.invalid_keys_per_minute,
@@ -249,9 +249,9 @@ class GatewaySettings(LogSettings):
         return self._redis_means.address(self.answer_cache_redis_url, 0)
 
     @property
-    def _redis_means(self) -> RedisMeans:
+    def _redis_means(self) -> RedisDependencies:
         tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
-        return RedisMeans(tls, self.redis_sentinel_user, self.redis_sentinel_password)
+        return RedisDependencies(tls, self.redis_sentinel_user, self.redis_sentinel_password)
 
     @property
     def tls(self) -> TlsSettings | None:

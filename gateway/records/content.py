@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigurationError
+from contracts.recording.message_text import answer_text, prompt_text
 from contracts.recording.records import ContentRecord, encode_record
 from contracts.recording.redaction import Redactor, read_patterns
-from contracts.recording.said import answered, asked
 from gateway.records.journal import Journal
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
@@ -146,7 +146,7 @@ class ContentKeeper:
 
     def _redacted(self, body: bytes, sent: bytes) -> tuple[str, str]:
         redact = self._redactor.redact_all
-        return _encodable(asked(body, redact)), _encodable(answered(sent, redact))
+        return _encodable(prompt_text(body, redact)), _encodable(answer_text(sent, redact))
 
 
 def _encodable(text: str) -> str:

@@ -45,7 +45,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a batch's lines have one as well, and tests
 class Line(ABC):
-    """What an exchange needs of its connection: a class, because compiled code calls its methods faster than a
+    """The connection of an exchange. An abstract class, because compiled code calls its methods faster than a
     protocol's.
     """
 
@@ -59,15 +59,15 @@ class Line(ABC):
 
     @abstractmethod
     def finished(self, *, keep_alive: bool) -> None:
-        """Withdraw the connection after an answer."""
+        """End the exchange's use of the connection after its answer."""
 
     @abstractmethod
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Register the producer's brakes."""
+        """Register how to pause and resume the producer of the answer."""
 
     @abstractmethod
     async def drained(self) -> None:
-        """Wait while the client is behind."""
+        """Wait while the client reads more slowly than it is sent data."""
 
 
 class RequestHead:
@@ -167,7 +167,7 @@ class Exchange:
 
     @property
     def request_id(self) -> bytes:
-        """Return the id of an answer that no record is written for, for clients and the log."""
+        """Return the id of an answer for which no record is written, for the client and the log."""
         if not self._request_id:
             self._request_id = new_request_id()
         return self._request_id
@@ -235,7 +235,7 @@ class Exchange:
         self.finish()
 
     def finish(self) -> None:
-        """Return the connection. Further calls do nothing."""
+        """Release the connection for the next request. Further calls do nothing."""
         if not self._is_finished:
             self._is_finished = True
             self.line.finished(keep_alive=self._keep_alive)
@@ -275,7 +275,7 @@ class Exchange:
 
 
 class Serving(Protocol):
-    """An answer that is under way: a task, or what does without one."""
+    """An answer in progress: a task, or an object that answers without a task."""
 
     def cancel(self) -> object:
         """Cancel the exchange: the client has disconnected."""
@@ -307,7 +307,7 @@ def served_headers(model: str, version: str) -> Headers:
 
 @lru_cache(maxsize=512)
 def lines_of(served: Headers) -> bytes:
-    """Return these headers as the lines of a head."""
+    """Return the model's response headers as header lines."""
     return header_lines(served)
 
 

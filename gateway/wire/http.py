@@ -337,7 +337,7 @@ class HttpConnection(Line):
         return self.write if self._transport is None else self._transport.write
 
     def finished(self, *, keep_alive: bool) -> None:
-        """Withdraw the connection after an answer."""
+        """End the exchange's use of the connection after its answer."""
         self._current = self._task = self._pause = self._resume = None
         if self._held:
             self._hold_body(self._body_size if self._in_body else 0)
@@ -360,7 +360,7 @@ class HttpConnection(Line):
             pause()
 
     async def drained(self) -> None:
-        """Wait while the client is behind."""
+        """Wait while the client reads more slowly than it is sent data."""
         if self._is_write_paused and self._transport is not None and not self._transport.is_closing():
             self._drain_waiter = self._loop.create_future()
             await self._drain_waiter
@@ -369,14 +369,13 @@ class HttpConnection(Line):
 
     @property
     def idle_since(self) -> float | None:
-        """Return the time since which no request has been in progress. An arriving request counts from its beginning.
-
-        `None` while one is, or its answer is not wholly sent.
+        """Return the time since which no request has been in progress; `None` while one is, or while its answer is not
+        completely sent. A request that is arriving counts from its first byte.
         """
         return None if self._waiting or self.is_busy else self._idle_since
 
     def give_way(self) -> None:
-        """Close now, for a connection that needs the room."""
+        """Close now, because another connection needs the capacity."""
         self.abort()
 
     @property
@@ -387,7 +386,9 @@ class HttpConnection(Line):
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def postpone(self, seconds: float) -> None:
-        """Move the deadline: this process did not run meanwhile, and what the client has sent is still unread."""
+        """Postpone the deadline, because this process did not run meanwhile, and data that the client has sent is still
+        unread.
+        """
         self._deadline += seconds
 
     def check_deadline(self, now: float) -> None:

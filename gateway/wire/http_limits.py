@@ -20,7 +20,7 @@ ONLY_ONCE: Final = {
 
 
 class Buffered:
-    """The bytes of large bodies that all connections hold, from their arrival to the end of their answers."""
+    """Counts the bytes of large bodies in all connections, from their arrival to the end of their answers."""
 
     __slots__ = ("size",)
 
@@ -49,7 +49,7 @@ class HttpLimits:
         return HeadLimits(self.header_bytes, self.header_count).too_large()
 
     def no_room(self) -> Unavailable:
-        """Return the error for a large body that the bodies of other requests leave no room for."""
+        """Return the error for a large body if other requests' bodies take all the memory that is allowed."""
         return Unavailable(
             f"the gateway holds {self.buffered.size} bytes of large request bodies; the limit is "
             f"{self.buffered_bytes}, which TOLLKEEPER_MAX_BUFFERED_BYTES sets; send the request again later",

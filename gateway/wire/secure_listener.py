@@ -21,7 +21,9 @@ _ACCEPTS_AT_ONCE: Final = 100
 
 
 class SecureConnection(HttpConnection):
-    """One client connection within TLS, from the end of its handshake on. `handshake` is what it is admitted as."""
+    """One client connection within TLS, after its handshake. `handshake` is the object that holds its place in the
+    connection limit.
+    """
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class SecureConnection(HttpConnection):
 class SecureServer:
     """Listening sockets whose connections count from the moment they are accepted.
 
-    `loop.create_server` would report a connection only after its handshake, and never its address before.
+    `loop.create_server` would report a connection only after its TLS handshake, and its address not before.
     """
 
     def __init__(self, sockets: list[socket.socket], accept: Callable[[socket.socket, str], None]) -> None:
@@ -86,7 +88,7 @@ class SecureServer:
             self._loop.add_reader(each.fileno(), self._accept_from, each)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for each in self.sockets:
             if each.fileno() >= 0:
                 self._loop.remove_reader(each.fileno())
@@ -112,7 +114,7 @@ class SecureServer:
 
 
 class Handshake:
-    """A connection before TLS: it counts among all connections, as an idle one."""
+    """A connection before the end of its TLS handshake. It counts against the connection limit, as an idle one."""
 
     def __init__(
         self, context: ListenerContext, limits: HttpLimits, table: ConnectionTable, among: "set[Handshake]"
@@ -132,12 +134,12 @@ class Handshake:
         return self._began
 
     def give_way(self) -> None:
-        """Close now, for a connection that needs the room."""
+        """Close now, because another connection needs the capacity."""
         if self._task is not None:
             self._task.cancel()
 
     def begin(self, accepted: socket.socket, address: str, make: Callable[["Handshake"], SecureConnection]) -> None:
-        """Perform the handshake, if there is room for the connection."""
+        """Perform the handshake, if the connection limit allows it."""
         if not self._table.admit(self, address, self._began):
             self.is_probe = self._table.admit_probe(self, address, self._began)
             if not self.is_probe:

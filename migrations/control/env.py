@@ -24,7 +24,7 @@ def _say_step(ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any]
 
 
 def run() -> None:
-    """Run what was asked for, in one transaction where the database can."""
+    """Run the migrations that the Alembic command selects, in one transaction if the database supports it."""
     if context.is_offline_mode():
         context.configure(dialect_name="postgresql", target_metadata=Base.metadata, literal_binds=True)
         with context.begin_transaction():

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from analytics.alerts.abuse import abuse
 from analytics.alerts.evaluator import Evaluator
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from backends.control.abuse_incidents import write_incidents
 from backends.control.alert_log import list_alerts
 from backends.control.alert_rules import NewRule, create_rule
@@ -25,12 +25,12 @@ AWAY = StoreClient(StoreAddress("http://127.0.0.1:1", "tollkeeper", "reader", ""
 
 
 def _incident(name: str, gateway: str = "gw-1", tenant: str = "acme", sightings: int = 3) -> Incident:
-    seen = Sighting("harvest", "alert", 600, 500, 3600)
+    seen = Detection("harvest", "alert", 600, 500, 3600)
     return replace(Incident.begun(name, gateway, tenant, "", "key_1", seen, unix_ns(NOON)), sightings=sightings)
 
 
 def test_what_two_gateways_see_of_a_key_is_one_alert() -> None:
-    look = Look(AWAY, NOON, incidents=[_incident("a"), _incident("b", "gw-2", sightings=4)])
+    look = AlertInputs(AWAY, NOON, incidents=[_incident("a"), _incident("b", "gw-2", sightings=4)])
     (finding,) = abuse(look, [Rule.of("r", "abuse", "", (), {})])["r"]
     assert (finding.fingerprint, finding.tenant) == ("acme/key_1/harvest", "acme")
     assert finding.facts["sightings"] == 7 and finding.facts["incidents"] == ["a", "b"]
@@ -38,12 +38,12 @@ def test_what_two_gateways_see_of_a_key_is_one_alert() -> None:
 
 @pytest.mark.parametrize(("least", "is_found"), [(6, True), (7, True), (8, False)])
 def test_a_rule_asks_for_a_number_of_sightings(least: int, is_found: bool) -> None:
-    look = Look(AWAY, NOON, incidents=[_incident("a"), _incident("b", "gw-2", sightings=4)])
+    look = AlertInputs(AWAY, NOON, incidents=[_incident("a"), _incident("b", "gw-2", sightings=4)])
     assert bool(abuse(look, [Rule.of("r", "abuse", "", (), {"sightings": least})])["r"]) is is_found
 
 
 def test_a_tenants_rule_is_about_its_keys_alone() -> None:
-    look = Look(AWAY, NOON, incidents=[_incident("a"), _incident("b", tenant="zeta")])
+    look = AlertInputs(AWAY, NOON, incidents=[_incident("a"), _incident("b", tenant="zeta")])
     found = abuse(look, [Rule.of("r", "abuse", "zeta", (), {}), Rule.of("all", "abuse", "", (), {})])
     assert [each.tenant for each in found["r"]] == ["zeta"]
     assert len(found["all"]) == 2

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from analytics.alerts.evaluator import LEASE_LASTS, Evaluator, Looked
-from analytics.alerts.sources import Findings, Look, Source, by_rule
+from analytics.alerts.evaluator import LEASE_LASTS, Evaluation, Evaluator
+from analytics.alerts.sources import AlertInputs, Findings, Source, by_rule
 from analytics.alerts.wiring import SOURCES
 from backends.control.alert_log import acknowledge_alert, list_alerts, settle_alerts
 from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
@@ -51,7 +51,7 @@ class World:
         away = StoreClient(StoreAddress("http://127.0.0.1:1", "tollkeeper", "reader", ""))
         return Evaluator(self.database, away, holder, sources=sources or {"unpriced_usage": self._source})
 
-    def look(self, evaluator: Evaluator, after: timedelta = timedelta(seconds=15)) -> Looked:
+    def look(self, evaluator: Evaluator, after: timedelta = timedelta(seconds=15)) -> Evaluation:
         self.now += after
         looked = evaluator.look(self.now)
         assert looked is not None
@@ -71,7 +71,7 @@ class World:
     def author(self) -> Author:
         return Author("test", self.now)
 
-    def _source(self, look: Look, rules: Sequence[Rule]) -> Findings:
+    def _source(self, look: AlertInputs, rules: Sequence[Rule]) -> Findings:
         if self.fault is not None:
             raise self.fault
         return by_rule(rules, self.findings)
@@ -130,7 +130,7 @@ def test_of_two_evaluators_one_acts_and_the_other_takes_over_when_it_is_gone(wor
 def test_an_evaluator_that_lost_its_lease_in_the_middle_of_a_look_changes_nothing(world: World) -> None:
     world.rule("money")
 
-    def overtaken(look: Look, rules: Sequence[Rule]) -> Findings:
+    def overtaken(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
         with world.database.session() as session:
             assert take_lease(session, "alert-evaluator", "two", look.now + LEASE_LASTS, LEASE_LASTS) is not None
         return by_rule(rules, [Finding("a", "first")])
@@ -168,7 +168,7 @@ def test_a_kind_that_fails_by_surprise_is_named_and_holds_no_other_up(world: Wor
     world.rule("full", "saturation")
     world.findings = [Finding("a", "first")]
 
-    def surprise(look: Look, rules: Sequence[Rule]) -> Findings:
+    def surprise(look: AlertInputs, rules: Sequence[Rule]) -> Findings:
         raise ZeroDivisionError
 
     evaluator = world.evaluator(sources={"unpriced_usage": SOURCES["unpriced_usage"], "saturation": surprise})

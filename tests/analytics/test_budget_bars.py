@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
+from analytics.query_time import QueryTime
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
@@ -54,7 +54,7 @@ def spend(
 
 def bars(world: ControlDatabase, tenant: str | None = None, team: str | None = None) -> list[BudgetBar]:
     with world.session() as session:
-        return list(budget_bars(session, AskedAt(NOON), tenant, team))
+        return list(budget_bars(session, QueryTime(NOON), tenant, team))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_pace_is_told_once_a_tenth_of_the_period_was_counted(
     spend(world, budget(world, "tenant", usd=1_000), 499)
     start = datetime(2026, 11, 1, tzinfo=UTC)
     with world.session() as session:
-        (bar,) = budget_bars(session, AskedAt(start + timedelta(hours=hours)))
+        (bar,) = budget_bars(session, QueryTime(start + timedelta(hours=hours)))
     assert (bar.projected is not None, bar.exhausted_at is not None) == (is_told, is_told)
     assert bar.state == ("near" if is_told else "fine")
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.asked_at import AskedAt
+from analytics.query_time import QueryTime
 from analytics.slo.budget_history import budget_history
 from analytics.slo.report import slo_report
 from analytics.slo.standings import ObjectiveList
@@ -29,7 +29,7 @@ def test_the_last_point_is_how_the_objective_stands(
     record([*good, bad])
     objective = Objective("kept", "availability", Decimal(60), window_days=4, tenant=tenant)
     promised = ObjectiveList((objective,), ("kept",))
-    history = budget_history(reader, promised, "kept", AskedAt(now))
+    history = budget_history(reader, promised, "kept", QueryTime(now))
     assert [(point.counts.total, point.counts.bad) for point in history.points][-1] == (5, 1)
     assert history.points[0].remaining_share is None and len(history.points) == 5
     assert [point.counts.bad for point in history.points] == sorted(point.counts.bad for point in history.points)
@@ -37,4 +37,4 @@ def test_the_last_point_is_how_the_objective_stands(
     assert standing.budget.remaining_share is not None
     assert history.points[-1].remaining_share == float(standing.budget.remaining_share) == 0.5
     with pytest.raises(NotFound, match="tollkeeper slo list"):
-        budget_history(reader, promised, "another", AskedAt(now))
+        budget_history(reader, promised, "another", QueryTime(now))

@@ -14,7 +14,6 @@ import pytest
 
 import analytics.percentiles
 from analytics.anomaly.spend import spend_anomalies
-from analytics.asked_at import AskedAt
 from analytics.cost.comparison import compare_costs
 from analytics.cost.drill import CostPlace, CostRange, cost_breakdown
 from analytics.cost.question import CostQuestion
@@ -34,6 +33,7 @@ from analytics.overview import overview
 from analytics.planner.recorded import recorded_workload
 from analytics.prices.usage_groups import usage_groups
 from analytics.quality.report import quality_report
+from analytics.query_time import QueryTime
 from analytics.recommendations.evidence import read_uses
 from analytics.scope import Period, Scope
 from analytics.series import series
@@ -170,7 +170,7 @@ def test_pages_of_costs_sum_to_what_was_spent(reader: StoreClient, rows: list[Re
     found = cost_breakdown(reader, place, CostRange(MONTH, zone, ASKED), "tenant")
     assert {name: sums.priced_pico_usd for name, sums in found.lines} == by_tenant(rows)
     assert found.total.priced_pico_usd == spent(rows)
-    now = spending_now(reader, AskedAt(END - timedelta(seconds=1)), zone)
+    now = spending_now(reader, QueryTime(END - timedelta(seconds=1)), zone)
     assert now.month_to_date.priced_pico_usd == spent(rows)
     half = Period(START + timedelta(days=15), END)
     change = compare_costs(reader, place, CostRange(half, zone, ASKED), Period(START, half.start), "tenant")
@@ -232,9 +232,9 @@ def test_gpus_are_split_over_copies_and_a_tenant_that_is_called_platform_too() -
 def test_histories_and_forecasts_of_all_hold_the_platforms_own(reader: StoreClient, rows: list[RequestRecord]) -> None:
     histories = spend_histories(reader, START.date(), END.date())
     assert {name: sum(history.pico_usd) for name, history in histories.items()} == by_tenant(rows)
-    task = outlook_task(reader, AskedAt(END - timedelta(seconds=1)))
+    task = outlook_task(reader, QueryTime(END - timedelta(seconds=1)))
     assert task is not None and sum(task.history.pico_usd) == spent(rows)
-    alone = outlook_task(reader, AskedAt(END - timedelta(seconds=1)), "acme")
+    alone = outlook_task(reader, QueryTime(END - timedelta(seconds=1)), "acme")
     assert alone is not None and sum(alone.history.pico_usd) == by_tenant(rows)["acme"]
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from analytics.alerts.slo_burn import holds_of
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from backends.control.slos import Hold
 from contracts.rules.objectives import BURN_PAIRS, HOOKS, BurnPair, Objective
 
@@ -25,7 +25,7 @@ class Burning:
 
 def held(pair: BurnPair = BURN_PAIRS[0], **about: Any) -> list[Hold]:
     objective = Objective("up", "availability", Decimal(99), hooks=HOOKS, **about)
-    return holds_of(cast(Look, Burning(objective, pair)))
+    return holds_of(cast(AlertInputs, Burning(objective, pair)))
 
 
 def test_a_hold_is_about_what_its_objective_is_about() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from analytics.alerts.spending import unpriced_usage
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
@@ -24,7 +24,7 @@ def test_failures_and_unknown_usage_raise_no_alert_and_a_missing_kind_is_named(
     rule = Rule.of("money", "unpriced_usage", "", (), {})
 
     def summaries() -> dict[str, str]:
-        found = unpriced_usage(Look(reader, now), [rule])[rule.id]
+        found = unpriced_usage(AlertInputs(reader, now), [rule])[rule.id]
         return {each.tenant: each.summary for each in found if name in each.tenant}
 
     at = now - timedelta(minutes=5)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
+from contracts.recording.message_text import answer_text, prompt_text
 from contracts.recording.redaction import (
     _NUMBERS,
     DEFAULT_PATTERNS,
@@ -20,7 +21,6 @@ from contracts.recording.redaction import (
     may_hold_secrets,
     read_patterns,
 )
-from contracts.recording.said import answered, asked
 
 REDACTOR = Redactor()
 
@@ -82,11 +82,13 @@ def test_no_text_takes_long(text: str) -> None:
 
 def test_what_json_escapes_is_found_and_names_of_fields_too() -> None:
     body = rb'{"messages": [{"content": "line\nada\u0040example.org"}], "model": "m", "input": {"ada@example.org": 1}}'
-    said = json.loads(asked(body, REDACTOR.redact_all))
+    said = json.loads(prompt_text(body, REDACTOR.redact_all))
     assert said == {"messages": [{"content": "line\n[email]"}], "input": {"[email]": 1}}
     image = "data:image/png;base64," + "A" * 2000
-    assert json.loads(asked(json.dumps({"input": image}).encode(), REDACTOR.redact_all))["input"].startswith("[2022 ch")
-    assert asked(b"not json", REDACTOR.redact_all) == asked(b"[1]", REDACTOR.redact_all) == ""
+    assert json.loads(prompt_text(json.dumps({"input": image}).encode(), REDACTOR.redact_all))["input"].startswith(
+        "[2022 ch"
+    )
+    assert prompt_text(b"not json", REDACTOR.redact_all) == prompt_text(b"[1]", REDACTOR.redact_all) == ""
 
 
 @pytest.mark.parametrize(
@@ -116,25 +118,25 @@ def test_texts_that_come_in_turns_hide_nothing_from_one_another() -> None:
 
     key = "sk-abcdefghijklmnop1234"
     stream = piece(0, content=key[:9]) + piece(1, content="Hello ") + piece(0, content=key[9:])
-    assert answered(stream + piece(1, content="there"), REDACTOR.redact_all) == "[key]\nHello there"
-    assert answered(piece(0, reasoning="so") + piece(0, content=key), REDACTOR.redact_all) == "so\n[key]"
+    assert answer_text(stream + piece(1, content="there"), REDACTOR.redact_all) == "[key]\nHello there"
+    assert answer_text(piece(0, reasoning="so") + piece(0, content=key), REDACTOR.redact_all) == "so\n[key]"
     calls = [
         {"delta": {"type": "input_json_delta", "partial_json": part}, "index": index, "type": "content_block_delta"}
         for index, part in ((1, "ada@exa"), (2, "x"), (1, "mple.org"))
     ]
     stream = b"".join(b"data: " + json.dumps(call).encode() + b"\n\n" for call in calls)
-    assert answered(stream, REDACTOR.redact_all) == "[email]\nx"
+    assert answer_text(stream, REDACTOR.redact_all) == "[email]\nx"
 
 
 def test_what_is_split_between_two_pieces_of_a_stream_is_found() -> None:
     pieces = [{"choices": [{"delta": {"content": part}}]} for part in ("I am ada@exa", "mple.org.")]
     stream = b"".join(b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces) + b"data: [DONE]\n\n"
-    assert answered(stream, REDACTOR.redact_all) == "I am [email]."
+    assert answer_text(stream, REDACTOR.redact_all) == "I am [email]."
     anthropic = b'event: content_block_delta\ndata: {"delta": {"type": "text_delta", "text": "Hi"}}\n\n'
-    assert answered(anthropic, REDACTOR.redact_all) == "Hi"
+    assert answer_text(anthropic, REDACTOR.redact_all) == "Hi"
     call = b'data: {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]}\n\n'
-    assert answered(call, REDACTOR.redact_all) == "{}"
-    assert json.loads(answered(b'{"choices": [{"text": "a@b.cd"}], "id": 1}', REDACTOR.redact_all)) == {
+    assert answer_text(call, REDACTOR.redact_all) == "{}"
+    assert json.loads(answer_text(b'{"choices": [{"text": "a@b.cd"}], "id": 1}', REDACTOR.redact_all)) == {
         "choices": [{"text": "[email]"}]
     }
 

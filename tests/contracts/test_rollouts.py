@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen, SlidingTally, from_plain, summed, to_plain
+from algorithms.rollouts.rollout_tally import (
+    ArmTally,
+    ObservedRequest,
+    RolloutTotals,
+    SlidingTally,
+    from_plain,
+    summed,
+    to_plain,
+)
 from algorithms.rollouts.rollout_verdict import breaches_of, least_difference, wilson
 from contracts.errors import ConfigurationError
 from contracts.serving.rollouts import (
@@ -90,7 +98,7 @@ def test_rules_come_back_from_plain_data_as_they_were() -> None:
 
 
 _SEEN = st.builds(
-    Seen,
+    ObservedRequest,
     failed=st.booleans(),
     refused=st.none() | st.booleans(),
     ttft_ms=st.none() | st.floats(0, 1e6),
@@ -101,10 +109,10 @@ _SEEN = st.builds(
 
 @given(st.lists(_SEEN, max_size=12), st.integers(0, 12))
 @settings(max_examples=60)
-def test_what_two_gateways_saw_is_what_one_would_have_seen(seen: list[Seen], cut: int) -> None:
+def test_what_two_gateways_saw_is_what_one_would_have_seen(seen: list[ObservedRequest], cut: int) -> None:
     parts = []
     for piece in (seen[:cut], seen[cut:]):
-        part = Observed(step_requests=len(piece))
+        part = RolloutTotals(step_requests=len(piece))
         for one in piece:
             part.candidate.add(one)
         parts.append(from_plain(to_plain(part)))
@@ -117,8 +125,8 @@ def test_what_two_gateways_saw_is_what_one_would_have_seen(seen: list[Seen], cut
 
 def test_what_is_older_than_the_window_is_forgotten() -> None:
     tally = SlidingTally(30 * 10**9)
-    tally.add(Seen(failed=True), 0)
-    tally.add(Seen(failed=False), 20 * 10**9)
+    tally.add(ObservedRequest(failed=True), 0)
+    tally.add(ObservedRequest(failed=False), 20 * 10**9)
     assert tally.total(29 * 10**9).requests == 2
     assert tally.total(31 * 10**9).requests == 1
     assert tally.total(60 * 10**9).requests == 0
@@ -133,19 +141,23 @@ def test_intervals_are_those_of_a_library(some: int, all_: int, others: int, all
     assert least_difference(first, second, z=1.959963984540054) == pytest.approx(float(low), abs=1e-6)
 
 
-def observed(candidate: Sequence[Seen], incumbent: Sequence[Seen], before: Sequence[Seen] = ()) -> Observed:
-    found = Observed()
+def observed(
+    candidate: Sequence[ObservedRequest], incumbent: Sequence[ObservedRequest], before: Sequence[ObservedRequest] = ()
+) -> RolloutTotals:
+    found = RolloutTotals()
     for arm, seen in ((found.candidate, candidate), (found.incumbent, incumbent), (found.incumbent_before, before)):
         for one in seen:
             arm.add(one)
     return found
 
 
-def named(observation: Observed, guards: RolloutGuards = GUARDS) -> list[str]:
+def named(observation: RolloutTotals, guards: RolloutGuards = GUARDS) -> list[str]:
     return [breach.metric for breach in breaches_of(observation, guards)]
 
 
-GOOD = [Seen(failed=False, refused=False, ttft_ms=50.0, duration_ms=200.0, gaps_ms=(8.0,), cost_usd=1.0)] * 50
+GOOD = [
+    ObservedRequest(failed=False, refused=False, ttft_ms=50.0, duration_ms=200.0, gaps_ms=(8.0,), cost_usd=1.0)
+] * 50
 
 
 @pytest.mark.parametrize(
@@ -168,7 +180,7 @@ def test_each_bound_is_passed_by_what_is_worse_and_by_nothing_else(metric, worse
         "gaps_ms": (8.0,),
         "cost_usd": 1.0,
     }
-    bad = [Seen(**{**plain, **worse})] * 50
+    bad = [ObservedRequest(**{**plain, **worse})] * 50
     assert named(observed(bad, GOOD)) == [metric]
     assert named(observed(GOOD, GOOD)) == []
     assert named(observed(GOOD, bad)) == [], "a better candidate is no breach"
@@ -178,15 +190,15 @@ def test_each_bound_is_passed_by_what_is_worse_and_by_nothing_else(metric, worse
 
 
 def test_chance_is_no_breach_and_small_times_are_alike() -> None:
-    few = [Seen(failed=True)] * 3 + GOOD[:47]
+    few = [ObservedRequest(failed=True)] * 3 + GOOD[:47]
     assert named(observed(few, GOOD)) == [], "three of fifty may be chance"
     assert named(observed(few * 20, GOOD * 20)) == ["error rate"], "sixty of a thousand are none"
-    quick = [Seen(failed=False, ttft_ms=1.0)] * 50
-    slower = [Seen(failed=False, ttft_ms=15.0)] * 50
+    quick = [ObservedRequest(failed=False, ttft_ms=1.0)] * 50
+    slower = [ObservedRequest(failed=False, ttft_ms=15.0)] * 50
     assert named(observed(slower, quick)) == [], "fourteen milliseconds are nothing"
-    assert named(observed([Seen(failed=False, ttft_ms=30.0)] * 50, quick)) == ["ttft p95 (ms)"]
+    assert named(observed([ObservedRequest(failed=False, ttft_ms=30.0)] * 50, quick)) == ["ttft p95 (ms)"]
 
 
 def test_a_bound_that_is_off_is_never_passed() -> None:
-    bad = [Seen(failed=True)] * 50
+    bad = [ObservedRequest(failed=True)] * 50
     assert named(observed(bad, GOOD), RolloutGuards(max_error_increase=None)) == []

@@ -11,7 +11,7 @@ def draw(module: str, name: str) -> None:
 
     import streamlit
 
-    from analytics.reach import EVERYTHING, Reach
+    from analytics.access_scope import EVERYTHING, AccessScope
     from contracts.control import Role
     from dashboard.filters import read_filters
     from dashboard.frame import visit_of
@@ -19,7 +19,7 @@ def draw(module: str, name: str) -> None:
 
     page = getattr(importlib.import_module(module), name)
     whose = os.environ.get("TEST_REACH")
-    viewer = Viewer("tester", Role.FINANCE, Reach(whose, None) if whose else EVERYTHING)
+    viewer = Viewer("tester", Role.FINANCE, AccessScope(whose, None) if whose else EVERYTHING)
     page.draw(visit_of(page, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
 
 

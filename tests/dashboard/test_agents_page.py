@@ -69,8 +69,8 @@ def test_a_session_opens_to_its_turns_and_says_what_broke_its_prefix(session: An
 
 
 def test_a_team_sees_no_session_of_another(session: Any) -> None:
-    assert "No agent sessions in this range" in words(opened("agents", reach=("acme", "blue")))
-    app = opened("agents", ADDRESS, reach=("acme", "blue"))
+    assert "No agent sessions in this range" in words(opened("agents", access=("acme", "blue")))
+    app = opened("agents", ADDRESS, access=("acme", "blue"))
     assert not app.dataframe and not app.metric
 
 

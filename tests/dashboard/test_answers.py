@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 import pytest
 
-from analytics.reach import EVERYTHING, BoundStore, Reach
+from analytics.access_scope import EVERYTHING, AccessScope, BoundStore
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.row_policies import TENANT_READER
@@ -76,8 +76,8 @@ def test_what_is_too_old_to_be_given_is_not_kept() -> None:
 
 
 def test_viewers_of_another_reach_never_share_an_answer() -> None:
-    reaches = (EVERYTHING, Reach("acme"), Reach("acme", "search"), Reach("globex"))
-    keys = {question_key(Answers, reach, ("x",), {}) for reach in reaches}
+    reaches = (EVERYTHING, AccessScope("acme"), AccessScope("acme", "search"), AccessScope("globex"))
+    keys = {question_key(Answers, access, ("x",), {}) for access in reaches}
     assert len(keys) == len(reaches)
 
 
@@ -96,7 +96,7 @@ def test_one_bad_moment_of_the_store_does_not_take_its_row_policies_away_for_goo
     readers = Readers(StoreAddress("http://127.0.0.1:8123", "tollkeeper", "reader", "x"), clock=lambda: now[0])
 
     def lent() -> str:
-        with readers.borrow(Reach("acme")) as store:
+        with readers.borrow(AccessScope("acme")) as store:
             assert isinstance(store, BoundStore) and store._is_policed == (store.address.user == TENANT_READER)
             return store.address.user
 

@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import streamlit
 
 from dashboard import arrival, neighbours, sign_in
 from dashboard.arrival import is_at_this_machine
@@ -16,6 +17,7 @@ HERE = {"Host": "127.0.0.1:8501", "Origin": "http://127.0.0.1:8501"}
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    streamlit.cache_resource.clear()
     monkeypatch.setenv("TOLLKEEPER_DATA", str(tmp_path))
 
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.access_scope import EVERYTHING, AccessScope
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, ControlUnavailable, InvalidRequest, NotFound
 from dashboard import arrival, frame
@@ -28,6 +29,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 @pytest.fixture(autouse=True)
 def _no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    streamlit.cache_resource.clear()
     monkeypatch.setenv("TOLLKEEPER_DATA", str(tmp_path))
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", "http://127.0.0.1:1")
@@ -54,7 +56,7 @@ def test_filters_go_along_to_every_other_page_and_a_page_s_own_choices_do_not() 
 
 
 def test_a_page_of_other_roles_is_not_in_the_navigation(monkeypatch: pytest.MonkeyPatch) -> None:
-    lead = Viewer("lead", Role.TEAM_LEAD, Reach("acme", "search"), "token")
+    lead = Viewer("lead", Role.TEAM_LEAD, AccessScope("acme", "search"), "token")
     monkeypatch.setattr(frame, "arrive", lambda: lead)
     titles = {element.proto.label for element in opened().sidebar.get("page_link")}
     assert titles == {page.title for page in PAGES if Role.TEAM_LEAD in page.roles}
@@ -64,7 +66,7 @@ def begins_ahead() -> None:
     """What Streamlit runs: a page of everybody and one of owners alone, for a team's lead."""
     import streamlit
 
-    from analytics.reach import Reach
+    from analytics.access_scope import AccessScope
     from contracts.control import Role
     from dashboard import frame
     from dashboard.page import EVERYONE, Page
@@ -75,7 +77,7 @@ def begins_ahead() -> None:
         Page(path, path, "", lambda visit: None, roles=roles, ahead=lambda v: begun.append((v.page.path, v.scope.team)))
         for path, roles in (("everybody", EVERYONE), ("owners", frozenset({Role.OWNER})))
     ]
-    frame._begin_others(pages, Viewer("lead", Role.TEAM_LEAD, Reach("acme", "search"), "token"))
+    frame._begin_others(pages, Viewer("lead", Role.TEAM_LEAD, AccessScope("acme", "search"), "token"))
 
 
 def test_what_holds_for_an_hour_is_begun_once_in_it_for_who_may_open_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +142,13 @@ def test_no_comparison_and_one_that_nobody_knows() -> None:
 
 
 def test_a_scope_never_leaves_the_viewer_s_reach() -> None:
-    lead = Reach("acme", "search")
-    scope = Filters(project="web", key="key_1").scope(NOW, reach=lead)
+    lead = AccessScope("acme", "search")
+    scope = Filters(project="web", key="key_1").scope(NOW, access=lead)
     assert (scope.tenant, scope.team, scope.project, scope.key_id) == ("acme", "search", "web", "key_1")
     for filters in (Filters(tenant="globex"), Filters(team="ads"), Filters(tenant="acme", team="ads")):
         with pytest.raises(NotFound):
-            filters.scope(NOW, reach=lead)
-    assert Filters(tenant="globex").scope(NOW, reach=EVERYTHING).tenant == "globex"
+            filters.scope(NOW, access=lead)
+    assert Filters(tenant="globex").scope(NOW, access=EVERYTHING).tenant == "globex"
 
 
 def test_viewers_of_one_range_ask_about_the_same_moment() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 
-from analytics.reach import EVERYTHING, Reach
+from analytics.access_scope import EVERYTHING, AccessScope
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.control import Role
@@ -94,6 +95,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.fixture
 def as_viewer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Viewer], None]:
+    streamlit.cache_resource.clear()
 
     def arrive(viewer: Viewer) -> None:
         monkeypatch.setattr(frame, "arrive", lambda: viewer)
@@ -101,7 +103,7 @@ def as_viewer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Viewer], None]:
     return arrive
 
 
-LEAD = Viewer("lead@example.com", Role.TEAM_LEAD, Reach("acme", "search"), "tk-session-nobody")
+LEAD = Viewer("lead@example.com", Role.TEAM_LEAD, AccessScope("acme", "search"), "tk-session-nobody")
 OWNER = Viewer("owner@example.com", Role.OWNER, EVERYTHING)
 
 
@@ -184,12 +186,12 @@ def test_the_control_database_is_asked_about_the_leads_own_team_alone(
     def of_all(session: object, most: int = 3) -> None: ...
 
     with nullcontext() if is_within else pytest.raises(PermissionDenied):
-        require_within(LEAD.reach, of_team, arguments, {})
-    require_within(LEAD.reach, of_tenant, ["acme"], {})
-    require_within(OWNER.reach, of_all, [], {})
+        require_within(LEAD.access, of_team, arguments, {})
+    require_within(LEAD.access, of_tenant, ["acme"], {})
+    require_within(OWNER.access, of_all, [], {})
     for question, options in ((of_tenant, {}), (of_tenant, {"tenant": "globex"}), (of_all, {"most": 5})):
         with pytest.raises(PermissionDenied):
-            require_within(LEAD.reach, question, [], options)
+            require_within(LEAD.access, question, [], options)
 
 
 def test_a_page_for_other_roles_says_so(secret_id: str, as_viewer: Callable[[Viewer], None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import streamlit
 from fastapi.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
@@ -38,6 +39,12 @@ from tests.conftest import poll
 USD = 10**12
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 MIDDAY = TODAY - timedelta(hours=12)  # of yesterday: whole, whenever the test runs
+
+
+@pytest.fixture(autouse=True)
+def _fresh_caches() -> None:
+    streamlit.cache_data.clear()
+    streamlit.cache_resource.clear()
 
 
 @pytest.fixture
@@ -94,7 +101,7 @@ def costs_page() -> None:
 
     import streamlit
 
-    from analytics.reach import Reach
+    from analytics.access_scope import AccessScope
     from contracts.control import Role
     from dashboard.filters import read_filters
     from dashboard.frame import visit_of
@@ -102,7 +109,7 @@ def costs_page() -> None:
     from dashboard.views.costs import COSTS
 
     whose = os.environ.get("TEST_REACH")
-    viewer = Viewer("tester", Role.TEAM_LEAD, Reach(*whose.split("/"))) if whose else Viewer("tester", Role.OWNER)
+    viewer = Viewer("tester", Role.TEAM_LEAD, AccessScope(*whose.split("/"))) if whose else Viewer("tester", Role.OWNER)
     COSTS.draw(visit_of(COSTS, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
 
 
@@ -113,7 +120,7 @@ def budgets_page() -> None:
 
     import streamlit
 
-    from analytics.reach import EVERYTHING
+    from analytics.access_scope import EVERYTHING
     from contracts.control import Role
     from dashboard.filters import read_filters
     from dashboard.frame import visit_of
@@ -147,7 +154,7 @@ def prices_page() -> None:
 
     import streamlit
 
-    from analytics.reach import EVERYTHING
+    from analytics.access_scope import EVERYTHING
     from contracts.control import Role
     from dashboard.filters import read_filters
     from dashboard.frame import visit_of

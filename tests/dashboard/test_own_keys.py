@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 
-from analytics.reach import Reach
+from analytics.access_scope import AccessScope
 from backends.control.accounts import find_account
 from backends.control.changes import Author
 from backends.control.user_sessions import begin_session, new_secret
@@ -52,11 +53,13 @@ def signed(fill: Fill, migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytes
             assert found is not None
             author = Author("dev@example.com", datetime.now(UTC))
             begin_session(session, author, found, "oidc", secret, timedelta(hours=1), app.state.key_pepper)
-        viewer = Viewer("dev@example.com", Role.DEVELOPER, Reach("acme", "search"), secret)
+        viewer = Viewer("dev@example.com", Role.DEVELOPER, AccessScope("acme", "search"), secret)
         monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", url)
         monkeypatch.setattr(frame, "arrive", lambda: viewer)
+        streamlit.cache_resource.clear()
         yield Signed(viewer, owner)
         control_connections().close()
+    streamlit.cache_resource.clear()
 
 
 def draw() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from analytics.access_scope import AccessScope, BoundStore
 from analytics.comparison.rollout_report import rollout_report
-from analytics.reach import BoundStore, Reach
 from backends.store.address import StoreAddress
 from contracts.errors import PermissionDenied
 from dashboard import rollout_reports
@@ -72,4 +72,4 @@ def test_a_process_that_takes_too_long_is_ended(
 def test_nothing_is_asked_for_who_sees_one_tenant_alone() -> None:
     nowhere = StoreAddress("http://127.0.0.1:9", "tollkeeper", "reader", "")
     with pytest.raises(PermissionDenied):
-        compared_arms(BoundStore(nowhere, Reach("acme")), "r1", START, END)
+        compared_arms(BoundStore(nowhere, AccessScope("acme")), "r1", START, END)

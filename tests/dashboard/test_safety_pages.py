@@ -21,11 +21,11 @@ VERIFIED: dict[str, Any] = {
     "places": [
         {
             **{"place": "control", "entries": 61, "last": 61, "checkpoints": 3, "signed_upto": 60},
-            **{"vouched_upto": None, "erased": None, "notes": ["a torn end"], "fault": None},
+            **{"confirmed_upto": None, "erased": None, "notes": ["a torn end"], "fault": None},
         },
         {
             **{"place": "control database", "entries": 57, "last": 57, "checkpoints": None, "signed_upto": None},
-            **{"vouched_upto": 56, "erased": 2, "notes": [], "fault": None},
+            **{"confirmed_upto": 56, "erased": 2, "notes": [], "fault": None},
         },
     ],
 }

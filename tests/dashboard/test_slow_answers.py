@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analytics.reach import EVERYTHING
+from analytics.access_scope import EVERYTHING
 from contracts.errors import StoreUnavailable
 from dashboard import slow_answers
 from dashboard.slow_answers import Pending, SlowAnswers

@@ -9,12 +9,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+import streamlit
 from msgspec import structs
 from streamlit.testing.v1 import AppTest
 
+from analytics.access_scope import AccessScope
 from analytics.explorer.single_request import single_request
 from analytics.gpu.ledger import gpu_ledger
-from analytics.reach import Reach
 from analytics.scope import Period
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
@@ -38,6 +39,8 @@ Fill = Callable[..., None]
 @pytest.fixture
 def fill(empty_store: Any, tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     """Provide `fill(requests, steps)`: rows of the store that the pages read."""
+    streamlit.cache_data.clear()
+    streamlit.cache_resource.clear()
     shutil.copy(migrated_sqlite, tmp_path / "control.db")
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_"):
@@ -60,7 +63,7 @@ def draw_page(path: str, tenant: str | None = None, team: str | None = None) -> 
 
     import streamlit
 
-    from analytics.reach import Reach
+    from analytics.access_scope import AccessScope
     from contracts.control import Role
     from contracts.errors import TollkeeperError
     from dashboard import states
@@ -70,15 +73,15 @@ def draw_page(path: str, tenant: str | None = None, team: str | None = None) -> 
     from dashboard.viewer import Viewer
 
     page = next(each for each in PAGES if each.path == path)
-    viewer = Viewer("tester", Role.OWNER if tenant is None else Role.TEAM_LEAD, Reach(tenant, team))
+    viewer = Viewer("tester", Role.OWNER if tenant is None else Role.TEAM_LEAD, AccessScope(tenant, team))
     try:
         page.draw(visit_of(page, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
     except TollkeeperError as error:
         states.show_failure(error)
 
 
-def opened(path: str, address: dict[str, str] | None = None, reach: tuple[str, str] | None = None) -> AppTest:
-    tenant, team = reach or (None, None)
+def opened(path: str, address: dict[str, str] | None = None, access: tuple[str, str] | None = None) -> AppTest:
+    tenant, team = access or (None, None)
     app = AppTest.from_function(draw_page, default_timeout=60, args=(path, tenant, team))
     for name, value in (address or {}).items():
         app.query_params[name] = value
@@ -172,7 +175,7 @@ def test_without_an_engine_the_page_says_how_to_have_one(fill: Fill) -> None:
 def test_a_team_sees_its_own_gpu_time_and_no_ledger(fill: Fill) -> None:
     one = request(1)
     fill([one, request(1, "blue")], engine_steps(one))
-    app = opened("gpu", reach=("acme", "red"))
+    app = opened("gpu", access=("acme", "red"))
     assert "Only viewers of the whole installation can see them" in words(app) and not app.metric
     assert not any("Unexplained" in each.value for each in app.dataframe)
 
@@ -290,7 +293,7 @@ def test_nothing_is_asked_about_a_request_outside_of_reach(fill: Fill, empty_sto
     store.close()
     for tenant, team in (("globex", None), ("acme", "blue")):
         with pytest.raises(PermissionDenied, match="not yours"):
-            slowest_of_own(Reach(tenant, team), found)
+            slowest_of_own(AccessScope(tenant, team), found)
 
 
 def test_another_team_s_request_is_not_shown(fill: Fill) -> None:
@@ -298,4 +301,4 @@ def test_another_team_s_request_is_not_shown(fill: Fill) -> None:
     fill([one, request(1)])
     app = opened("requests", {"request": str(UUID(bytes=one.request_id))}, ("acme", "red"))
     assert "was not found" in words(app) and not app.metric
-    assert opened("requests", reach=("acme", "red")).dataframe[0].value["Team"].tolist() == ["red"]
+    assert opened("requests", access=("acme", "red")).dataframe[0].value["Team"].tolist() == ["red"]

@@ -192,7 +192,7 @@ def test_the_audit_is_said_to_verify_as_the_command_line_says(browsing: Browsing
         return (
             figure(page, "The log").inner_text() == "verifies"
             and figure(page, "Changes up to entry").inner_text() == formats.count(changes["last"])
-            and figure(page, "Verified up to").inner_text() == formats.count(changes["vouched_upto"])
+            and figure(page, "Verified up to").inner_text() == formats.count(changes["confirmed_upto"])
             and [int(chain[of]) for of in ("Entries", "Checkpoints", "Signed until entry")]
             == [said["control"][of] for of in ("entries", "checkpoints", "signed_upto")]
         )

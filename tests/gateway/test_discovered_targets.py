@@ -10,7 +10,7 @@ from contracts.pricing.prices import PriceBook
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.serving.failures import BreakerPolicy, FailurePolicy
 from gateway.request.clock import Clock
-from gateway.routing.health.breaker import Leave
+from gateway.routing.health.breaker import CallPermission
 from gateway.routing.health.health_book import HealthBook
 from tests.backends.endpoints.api_server import ApiServer, inference_pool_of, pod_of, slice_of
 
@@ -137,11 +137,11 @@ def pool_of(*targets: str, seconds: float) -> Snapshot:
 @pytest.mark.parametrize(
     ("seconds", "after_seconds", "chance", "leave"),
     [
-        (10.0, 0.0, 0.0, Leave.RATHER_NOT),
-        (10.0, 5.0, 0.49, Leave.YES),
-        (10.0, 5.0, 0.51, Leave.RATHER_NOT),
-        (10.0, 10.0, 1.0, Leave.YES),
-        (0.0, 0.0, 1.0, Leave.YES),
+        (10.0, 0.0, 0.0, CallPermission.RATHER_NOT),
+        (10.0, 5.0, 0.49, CallPermission.YES),
+        (10.0, 5.0, 0.51, CallPermission.RATHER_NOT),
+        (10.0, 10.0, 1.0, CallPermission.YES),
+        (0.0, 0.0, 1.0, CallPermission.YES),
     ],
 )
 def test_the_share_of_one_that_joins_grows_to_the_whole(seconds, after_seconds, chance, leave):
@@ -149,7 +149,7 @@ def test_the_share_of_one_that_joins_grows_to_the_whole(seconds, after_seconds, 
     book = HealthBook(Clock(wall_ns=lambda: now[0], monotonic_ns=lambda: now[0]), lambda: chance)
     book.sync(pool_of("old", seconds=seconds))
     old = next(iter(book.targets)).breaker
-    assert old is not None and old.ask(0) is Leave.YES, "what was there at the start is warm or all are cold"
+    assert old is not None and old.ask(0) is CallPermission.YES, "what was there at the start is warm or all are cold"
     book.sync(pool_of("old", "new", seconds=seconds))
     new = {health.id: health for health in book.targets}["new"]
     assert new.breaker is not None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from analytics.access_scope import AccessScope, BoundStore
 from analytics.app import create_app
-from analytics.reach import BoundStore, Reach
 from analytics.settings import AnalyticsSettings
 from backends.secrets.installation_id import INSTALLATION_ID, installation_id, keep_installation_id
 from backends.secrets.secret_files import SecretFiles
@@ -52,7 +52,7 @@ def test_a_store_is_refused_to_another_installation_until_that_adopts_it(
         with pytest.raises(ForeignStore, match=rf"another installation \({ours}; this one is {OTHER}\)"):
             StoreClient(address).query("SELECT 1")
     question = "SELECT count() AS found FROM requests WHERE tenant = {tenant:String} AND team = {team:String}"
-    lead, asked = Reach("acme", "search"), {"tenant": "acme", "team": "search"}
+    lead, asked = AccessScope("acme", "search"), {"tenant": "acme", "team": "search"}
     own = MigrationSettings(data=migrated_store.data, store_url=migrated_store.url).store_address
     assert own.installation == ours
     bound = BoundStore(own, lead)  # who sees one team alone may not ask for the owner; the client itself does

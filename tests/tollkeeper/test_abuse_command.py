@@ -6,8 +6,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import write_incidents
 from backends.control.database import ControlDatabase
 from contracts.recording.moments import unix_ns
@@ -22,7 +22,7 @@ def _run(data: Path, *words: str, status: int = 0) -> str:
 
 def test_incidents_are_listed_and_explained(data: Path) -> None:
     assert "no abuse is open" in _run(data, "list")
-    seen = Sighting("flood", "throttle", 61, 60, 60, facts={"variants": 2})
+    seen = Detection("flood", "throttle", 61, 60, 60, facts={"variants": 2})
     database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
     with database.session() as session:
         write_incidents(session, [Incident.begun("inc-1", "gw", "acme", "", "key_1", seen, unix_ns(datetime.now(UTC)))])

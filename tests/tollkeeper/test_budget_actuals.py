@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from analytics.asked_at import AskedAt
 from analytics.books.budget_actuals import BudgetActuals
 from analytics.budget_bars import budget_bars
+from analytics.query_time import QueryTime
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_team
@@ -122,7 +122,7 @@ def test_a_budget_counts_its_whole_period_and_its_corrections(
     assert (Decimal(standing(whole)["spent"]), Decimal(standing(red)["spent"])) == (Decimal(4), Decimal(2))
 
     with database.session() as session:
-        bars = {bar.spec.id: bar for bar in budget_bars(session, AskedAt(datetime.now(UTC)), tenant)}
+        bars = {bar.spec.id: bar for bar in budget_bars(session, QueryTime(datetime.now(UTC)), tenant)}
         snapshot = {budget.id: budget for budget in load_snapshot(session).budgets}
     assert (bars[whole].used, bars[red].used) == (4 * USD, 2 * USD)  # the dashboard's
     (adjustment,) = snapshot[red].adjustments  # what gateways hold to

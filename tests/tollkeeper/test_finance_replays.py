@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from analytics.asked_at import AskedAt
 from analytics.prices.card_list import card_list
+from analytics.query_time import QueryTime
 from analytics.recommendations.reading import recommended
 from backends.control.prices import create_price
 from contracts.access.identity import Identity
@@ -121,6 +121,6 @@ def test_the_command_and_the_pages_give_one_answer_on_savings(books: Books) -> N
     reader = books.reader()
     with books.database.session() as session:
         cards = card_list(session, books.tenant)
-    (shown,) = recommended(reader, cards, AskedAt(now), 7, books.tenant)
+    (shown,) = recommended(reader, cards, QueryTime(now), 7, books.tenant)
     reader.close()
     assert shown.as_json() == told

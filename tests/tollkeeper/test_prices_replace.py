@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from analytics.alerts.spending import price_changes_told
 from analytics.prices.listing import Sold, as_new_price, listed_cards
 from analytics.prices.watched import PriceSchedule, PriceWatch
@@ -99,7 +99,7 @@ def test_drill_of_a_list_price_that_has_changed(books: Books) -> None:
     said(*replaced, *books.place)
     assert cards_of(books)[old.version].valid_to is not None
     store = books.reader()
-    look = Look(store, datetime.now(UTC), prices=PriceWatch(books.database, PriceSchedule()))
+    look = AlertInputs(store, datetime.now(UTC), prices=PriceWatch(books.database, PriceSchedule()))
     rules = [Rule.of("prices", "price_change", "", (), {"least_usd": 0})]
     assert price_changes_told(look, rules) == {"prices": []}
 
@@ -108,7 +108,7 @@ def test_a_changed_list_price_is_told_with_its_cost_and_replaced_by_the_schedule
     old, store = sold_at_twice(books), books.reader()
     watch = PriceWatch(books.database, PriceSchedule())
     assert watch.chore(store, lambda: NOW)() == 0  # it only tells
-    look = Look(store, NOW, prices=watch)
+    look = AlertInputs(store, NOW, prices=watch)
     rules = [Rule.of(f"from {least}", "price_change", "", (), {"least_usd": least}) for least in (0, 0.003, 0.0031)]
     told = price_changes_told(look, rules)
     assert [len(told[rule.id]) for rule in rules] == [1, 1, 0]

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from analytics.alerts.spending import bill_mismatches
 from analytics.reconciliation.formats.table import read_bill
 from analytics.reconciliation.importing import BillFile, import_bill
@@ -277,7 +277,7 @@ def test_the_alarm_goes_by_what_was_found_last(bills: Bills) -> None:
     client.close()
     with bills.database.session() as session:
         found = list_reconciliations(session)
-    look = Look(None, now, reconciliations=found)  # type: ignore[arg-type]  # this kind asks nothing of the store
+    look = AlertInputs(None, now, reconciliations=found)  # type: ignore[arg-type]  # this kind asks nothing of the store
     told = {
         bound: bill_mismatches(look, [Rule.of("bills", "bill_mismatch", "", (), {"unknown_usd": bound})])["bills"]
         for bound in (1.99, 2.0, 2.01)

@@ -14,11 +14,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from analytics.alerts.abuse import abuse
 from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation, telemetry_loss
-from analytics.alerts.sources import Look
+from analytics.alerts.sources import AlertInputs
 from analytics.alerts.spending import (
     bill_mismatches,
     budget_forecasts,
@@ -91,7 +91,7 @@ def mismatches(drilled: Bills, hours: int) -> list[Finding]:
     client.close()
     with drilled.database.session() as session:
         rows = [row for row in list_reconciliations(session) if row.provider == drilled.provider]
-    look = Look(None, CLOSED, reconciliations=rows)  # type: ignore[arg-type]  # this kind asks nothing of the store
+    look = AlertInputs(None, CLOSED, reconciliations=rows)  # type: ignore[arg-type]  # this kind asks nothing of the store
     return list(bill_mismatches(look, [Rule.of("bills", "bill_mismatch", "", (), {"unknown_usd": 1.0})])["bills"])
 
 
@@ -140,7 +140,7 @@ def test_drill_of_a_budget_that_refuses(store: Any, data: Path) -> None:
     def refusing() -> list[Finding]:
         with database.session() as session:
             standings = load_standings(session, now - timedelta(days=40))
-        look = Look(None, now, standings=standings, made_at={"money": now - timedelta(hours=1)})  # type: ignore[arg-type]
+        look = AlertInputs(None, now, standings=standings, made_at={"money": now - timedelta(hours=1)})  # type: ignore[arg-type]
         found = budget_thresholds(look, [Rule.of("money", "budget_threshold", "", (), {})])["money"]
         return [one for one in found if one.severity == "page"]
 
@@ -194,7 +194,9 @@ def test_drill_of_records_that_are_missing(other_store: Any, monkeypatch: pytest
     kept = [step(number, one, 17) for number, one in enumerate(requests, 1) if number != 2]
     for table, records in ((REQUESTS, requests), (ENGINE_STEPS, kept)):
         client.insert_arrow(table.name, arrow_batch(table, records), deduplication_token=f"drill-{table.name}")
-    (alert,) = telemetry_loss(Look(client, datetime.now(UTC)), [Rule.of("lost", "telemetry_loss", "", (), {})])["lost"]
+    (alert,) = telemetry_loss(AlertInputs(client, datetime.now(UTC)), [Rule.of("lost", "telemetry_loss", "", (), {})])[
+        "lost"
+    ]
     client.close()
     assert alert.summary == "1 of 4 steps of engine/1 in the last hour are not in the store"
     first, *_ = steps("telemetry-loss", {})
@@ -220,7 +222,7 @@ def test_drill_of_a_budget_that_will_be_exceeded(data: Path) -> None:
         assert standing.end_ns is not None
         middle = datetime.fromtimestamp((standing.counts_since_ns + standing.end_ns) / 2e9, UTC)
         rule = Rule.of("pace", "budget_forecast", "", (), {"after_percent": 10})
-        return list(budget_forecasts(Look(None, middle, standings=standings), [rule])["pace"])  # type: ignore[arg-type]
+        return list(budget_forecasts(AlertInputs(None, middle, standings=standings), [rule])["pace"])  # type: ignore[arg-type]
 
     assert found(5 * USD) == []
     (alert,) = found(8 * USD)
@@ -251,7 +253,7 @@ def test_drill_of_a_gpu_with_a_fault(store: Any, data: Path) -> None:
     rule = Rule.of("gpus", "gpu_fault", "", (), {})
 
     def found() -> dict[str, str]:
-        every = gpu_faults(Look(client, now), [rule])["gpus"]
+        every = gpu_faults(AlertInputs(client, now), [rule])["gpus"]
         return {str(one.facts["fault"]): one.summary for one in every if one.facts["device"] == device}
 
     client.insert_arrow("gpu_samples", arrow_batch(GPU_SAMPLES, looks[:2]), deduplication_token=f"{device}-1")
@@ -280,7 +282,7 @@ def test_drill_of_a_saturated_engine(store: Any, data: Path) -> None:
     rule = Rule.of("full", "saturation", "", (), {"minutes": 3})
 
     def found() -> list[str]:
-        every = saturation(Look(client, now), [rule])["full"]
+        every = saturation(AlertInputs(client, now), [rule])["full"]
         return [one.summary for one in every if one.facts["engine"] == engine]
 
     def worked(minutes: range, used: int) -> None:
@@ -332,7 +334,7 @@ def test_drill_of_books_that_do_not_match(other_store: Any, monkeypatch: pytest.
     rule = Rule.of("books", "ledger_mismatch", "", (), {})
 
     def found() -> list[str]:
-        every = ledger_mismatches(Look(client, hour + timedelta(minutes=90)), [rule])["books"]
+        every = ledger_mismatches(AlertInputs(client, hour + timedelta(minutes=90)), [rule])["books"]
         return [one.summary for one in every if one.facts.get("replica") == replica]
 
     client.insert_arrow("requests", arrow_batch(REQUESTS, [sound]), deduplication_token=f"{replica}-1")
@@ -357,7 +359,7 @@ def test_drill_of_usage_without_a_price(store: Any, data: Path, monkeypatch: pyt
     writer.insert_arrow("requests", arrow_batch(REQUESTS, used), deduplication_token=tenant)
     reader = store.client("reader")
     rule = Rule.of("money", "unpriced_usage", "", (), {})
-    (alert,) = (one for one in unpriced_usage(Look(reader, now), [rule])["money"] if one.tenant == tenant)
+    (alert,) = (one for one in unpriced_usage(AlertInputs(reader, now), [rule])["money"] if one.tenant == tenant)
     reader.close()
     writer.close()
     assert f"to {model} in the last day have no price" in alert.summary
@@ -383,11 +385,11 @@ def test_drill_of_an_abused_key(data: Path) -> None:
     (key,) = json.loads(run("keys", "list", "--tenant", "acme", "--json"))
     database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
     now = datetime.now(UTC)
-    seen = Sighting("flood", "alert", 61, 60, 60)
+    seen = Detection("flood", "alert", 61, 60, 60)
     with database.session() as session:
         write_incidents(session, [Incident.begun("inc-1", "gw", "acme", "", key["id"], seen, unix_ns(now))])
         incidents = list_incidents(session, is_open=True, now=now, limit=10)
-    look = Look(None, now, incidents=incidents)  # type: ignore[arg-type]  # this kind asks nothing of the store
+    look = AlertInputs(None, now, incidents=incidents)  # type: ignore[arg-type]  # this kind asks nothing of the store
     (alert,) = abuse(look, [Rule.of("abused", "abuse", "", (), {})])["abused"]
     assert alert.facts["key"] == key["id"] and alert.facts["incidents"] == ["inc-1"]
 
@@ -418,7 +420,7 @@ def test_drill_of_a_key_that_spends_far_more_than_its_tenants_past(store: Any, b
     writer.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=tenant)
     writer.close()
     reader = store.client("reader")
-    look = Look(reader, NOON, anomalies=lambda client, now: anomalies_of_today(client, now, tenant=tenant))
+    look = AlertInputs(reader, NOON, anomalies=lambda client, now: anomalies_of_today(client, now, tenant=tenant))
     (alert,) = spend_anomalies(look, [Rule.of("odd", "spend_anomaly", "", (), {"least_usd": 5.0})])["odd"]
     reader.close()
     assert alert.tenant == tenant and alert.facts["key"] == "key_runaway"

@@ -21,7 +21,7 @@ from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from contracts.pricing.prices import PriceBook
 from gateway.routing.rollouts.likeness import likeness
-from tollkeeper.gate.asker import Asker
+from tollkeeper.gate.prompt_sender import PromptSender
 from tollkeeper.gate.prompts import MOST_PROMPTS, Prompt, read_prompts, recorded_prompts
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
@@ -91,7 +91,7 @@ def gate_command(
             if set_file is None
             else read_prompts(set_file, limit)
         )
-        asker = Asker(
+        asker = PromptSender(
             find_gateway(data, gateway_url),
             key or _own_key(data),
             new_run_id("gate"),
@@ -110,13 +110,13 @@ def gate_command(
 
 
 async def _compared(
-    asker: Asker, prompts: Sequence[Prompt], incumbent: str, candidate: str, say: Any, *, by_words: bool
+    asker: PromptSender, prompts: Sequence[Prompt], incumbent: str, candidate: str, say: Any, *, by_words: bool
 ) -> list[Pair]:
     def told(done: int) -> None:
         if done % _SHOWN_EVERY == 0 or done == len(prompts):
             say(f"{done} of {len(prompts)} prompts asked")
 
-    pairs = await asker.ask_all(prompts, incumbent, candidate, told)
+    pairs = await asker.send_all(prompts, incumbent, candidate, told)
     embedder = None if by_words else EmbedderChild()
     try:
         return [await _with_likeness(pair, embedder) for pair in pairs]

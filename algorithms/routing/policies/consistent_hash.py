@@ -8,7 +8,7 @@ import math
 from hashlib import blake2b
 from typing import Final
 
-from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 
 _BOUND: Final = 1.25
 _BLOCKS: Final = 4  # of a prompt that are hashed if there is no session
@@ -22,10 +22,16 @@ class ConsistentHashPolicy:
     def __init__(self) -> None:
         self._seeds: dict[str, int] = {}
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes in the session's own order, overloaded replicas last."""
-        replicas, now = sight.replicas, sight.now_ns
-        wanted = _hash(ask.session) if ask.session else ask.keys[min(_BLOCKS, len(ask.keys)) - 1] if ask.keys else 0
+        replicas, now = view.replicas, view.now_ns
+        wanted = (
+            _hash(request.session)
+            if request.session
+            else request.keys[min(_BLOCKS, len(request.keys)) - 1]
+            if request.keys
+            else 0
+        )
         weights = sum(one.weight for one in replicas)
         bound = _BOUND * (sum(one.running for one in replicas) + 1) / weights
         order = sorted(

@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import Random
 from algorithms.routing.policies.waits import WaitBook
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 from algorithms.routing.replica import AWAY_NS
 
 _PREFILL_WEIGHT: Final = 1.15  # weight of computing, which delays later requests, while some replica is idle
@@ -41,38 +41,40 @@ class CostPolicy:
         self._random = random
         self._waits = WaitBook()
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes of the compared replicas, cheapest first; all of them if those compared first are away."""
-        places = range(len(sight.replicas)) if sight.allowed is None else sight.allowed
+        places = range(len(view.replicas)) if view.allowed is None else view.allowed
         if len(places) > _LARGE:
-            ranked = self._ranked(ask, sight, self._drawn(sight, places))
-            if not sight.replicas[ranked[0]].is_suspect(sight.now_ns):
+            ranked = self._ranked(request, view, self._drawn(view, places))
+            if not view.replicas[ranked[0]].is_suspect(view.now_ns):
                 return ranked
-        return self._ranked(ask, sight, places) if places else []
+        return self._ranked(request, view, places) if places else []
 
-    def _ranked(self, ask: Ask, sight: Sight, places: Collection[int]) -> list[int]:
-        costs, held, weight = self.costs_ns(ask, sight, places)
+    def _ranked(self, request: RoutingRequest, view: PoolView, places: Collection[int]) -> list[int]:
+        costs, held, weight = self.costs_ns(request, view, places)
         ranked = sorted(places, key=costs.__getitem__)
         best = ranked[0]
         first = None
-        if best in held and (sight.replicas[best].prefilling or sight.replicas[best].blind_running):
-            first = self._copied(ask, sight, ranked, costs, held, weight)
+        if best in held and (view.replicas[best].prefilling or view.replicas[best].blind_running):
+            first = self._copied(request, view, ranked, costs, held, weight)
         if first is None:
-            first = self._preferred(ask, sight, ranked, costs, weight)
+            first = self._preferred(request, view, ranked, costs, weight)
         if first != best:
             ranked.remove(first)
             ranked.insert(0, first)
         return ranked
 
-    def costs_ns(self, ask: Ask, sight: Sight, places: Collection[int]) -> tuple[list[float], dict[int, int], float]:
+    def costs_ns(
+        self, request: RoutingRequest, view: PoolView, places: Collection[int]
+    ) -> tuple[list[float], dict[int, int], float]:
         """Return the predicted cost and the cached tokens by replica index, and the weight of computing relative to
         waiting.
 
         Replicas that are not in `places` have infinite cost.
         """
         # Convert to float once, because converting long integers for each addition is slow.
-        now, tokens, output = float(sight.now_ns), ask.tokens, float(ask.output_tokens)
-        replicas = sight.replicas
+        now, tokens, output = float(view.now_ns), request.tokens, float(request.output_tokens)
+        replicas = view.replicas
         are_all = len(places) == len(replicas)
         looked_at = replicas if are_all else [replicas[place] for place in places]
         costs: list[float] = []
@@ -102,22 +104,28 @@ class CostPolicy:
             for place, cost in zip(places, found, strict=True):
                 costs[place] = cost
         held: dict[int, int] = {}
-        for bits, cached in sight.matches:
+        for bits, cached in view.matches:
             bits &= known
             saved = weight * (cached if cached < tokens else tokens - 1)
             while bits:
                 bit = bits & -bits
                 bits ^= bit
-                place = sight.places[bit]
+                place = view.places[bit]
                 held[place] = cached
                 costs[place] -= saved * replicas[place].prefill_ns
-        last = sight.last_place
+        last = view.last_place
         if last is not None and costs[last] < _NEVER:
             costs[last] -= _SESSION * tokens * replicas[last].prefill_ns
         return costs, held, weight
 
     def _copied(
-        self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], held: dict[int, int], weight: float
+        self,
+        request: RoutingRequest,
+        view: PoolView,
+        ranked: list[int],
+        costs: list[float],
+        held: dict[int, int],
+        weight: float,
     ) -> int | None:
         """Return the replica on which to recompute the best one's cached prefix, if requests waited long enough; else
         `None`.
@@ -130,30 +138,32 @@ class CostPolicy:
                 break
         if found is None:
             return None
-        copying = weight * sight.replicas[found].prefill_ns * (depth - held.get(found, 0))
+        copying = weight * view.replicas[found].prefill_ns * (depth - held.get(found, 0))
         saved = copying - (costs[found] - costs[best])  # of waiting
         if saved <= 0 or costs[found] >= AWAY_NS:
             return None
-        waited_for = ask.keys[min(depth // ask.block_tokens, len(ask.keys)) - 1]
+        waited_for = request.keys[min(depth // request.block_tokens, len(request.keys)) - 1]
         return found if self._waits.add(waited_for, saved, copying) else None
 
-    def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], weight: float) -> int:
+    def _preferred(
+        self, request: RoutingRequest, view: PoolView, ranked: list[int], costs: list[float], weight: float
+    ) -> int:
         """Return the replica to try first: among equal costs the one with least past work, within the work bound.
 
         A replica above the bound is skipped for one that only has to compute the prompt, not for one that is slow or
         busier.
         """
-        replicas, work, best = sight.replicas, sight.work, ranked[0]
-        whole, of = ask.tokens * replicas[best].prefill_ns, work.of
+        replicas, work, best = view.replicas, view.work, ranked[0]
+        whole, of = request.tokens * replicas[best].prefill_ns, work.of
         near = costs[best] + _NEAR * whole
-        if sight.allowed is None:
+        if view.allowed is None:
             bound = _BOUND * work.total / len(replicas)
         else:  # only the allowed replicas
-            given = sum([of[replicas[place].id] for place in sight.allowed])
-            bound = _BOUND * given / len(sight.allowed)
+            given = sum([of[replicas[place].id] for place in view.allowed])
+            bound = _BOUND * given / len(view.allowed)
         replica = replicas[best]
         if of[replica.id] > bound * replica.weight:
-            bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # matters if there was little work so far
+            bound += _SLACK * request.tokens * work.weight(view.now_ns)  # matters if there was little work so far
         if of[replica.id] <= bound * replica.weight and (len(ranked) == 1 or costs[ranked[1]] > near):
             return best  # the usual case: no other has an equal cost
         dearest = costs[best] + weight * whole
@@ -168,8 +178,8 @@ class CostPolicy:
                 chosen, least = place, done
         return chosen
 
-    def _drawn(self, sight: Sight, places: Sequence[int]) -> dict[int, None]:
-        drawn = dict.fromkeys(sight.holders(_HOLDERS))
+    def _drawn(self, view: PoolView, places: Sequence[int]) -> dict[int, None]:
+        drawn = dict.fromkeys(view.holders(_HOLDERS))
         count = len(places)
         for _ in range(_DRAWN):
             drawn[places[int(self._random() * count)]] = None

@@ -1,7 +1,7 @@
 """Least outstanding requests: the replica with the fewest requests in progress, relative to its weight."""
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 
 
 class LeastOutstandingPolicy:
@@ -9,6 +9,6 @@ class LeastOutstandingPolicy:
 
     wants_prefixes = False
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes, least loaded first."""
-        return by_score([(one.running + one.room.others) / one.weight for one in sight.replicas], sight)
+        return by_score([(one.running + one.room.others) / one.weight for one in view.replicas], view)

@@ -2,8 +2,8 @@
 
 import math
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import Random, by_score
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 
 
 class RandomPolicy:
@@ -14,6 +14,6 @@ class RandomPolicy:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes in random order; how often each is first is proportional to its weight."""
-        return by_score([-math.log(1.0 - self._random()) / one.weight for one in sight.replicas], sight)
+        return by_score([-math.log(1.0 - self._random()) / one.weight for one in view.replicas], view)

@@ -1,7 +1,7 @@
 """Smooth weighted round robin (nginx, 2012)."""
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 
 
 class WeightedPolicy:
@@ -14,13 +14,13 @@ class WeightedPolicy:
     def __init__(self) -> None:
         self._credit: dict[str, int] = {}
 
-    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+    def rank(self, request: RoutingRequest, view: PoolView) -> list[int]:
         """Return the indexes, highest credit first. In sum-of-weights turns each replica is first exactly
         weight times.
         """
         credit = self._credit
-        for one in sight.replicas:
+        for one in view.replicas:
             credit[one.id] = credit.get(one.id, 0) + one.weight
-        ranked = by_score([float(-credit[one.id]) for one in sight.replicas], sight)
-        credit[sight.replicas[ranked[0]].id] -= sum(one.weight for one in sight.replicas)
+        ranked = by_score([float(-credit[one.id]) for one in view.replicas], view)
+        credit[view.replicas[ranked[0]].id] -= sum(one.weight for one in view.replicas)
         return ranked

@@ -28,7 +28,7 @@ from backends.engine.torch_engine.model_files import read_model_files
 from backends.engine.torch_engine.model_loader import find_device, kv_blocks, load_model
 from backends.engine.torch_engine.model_runner import ModelRunner
 from backends.engine.torch_engine.output import OutputMaker, finished, refused
-from backends.engine.torch_engine.prefix_holds import PrefixHolds, keep_prefixes
+from backends.engine.torch_engine.pinned_prefixes import PinnedPrefixes, pin_prefixes
 from backends.engine.torch_engine.request_check import MAX_CHOICES, ModelLimits
 from backends.engine.torch_engine.sampler import NO_TOKEN, ScoredToken, choose
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
@@ -73,9 +73,9 @@ class TorchEngine:
         self._buffer = DecodeBuffer(pool, buffer_bytes)
         self._adapters = AdapterSet(loaded.module, loaded.device, loaded.kv.dtype)
         self._runner = ModelRunner(loaded, pool, self._buffer, self.blocks, self._adapters)
-        self._holds = PrefixHolds(self.blocks)
+        self._pins = PinnedPrefixes(self.blocks)
         self.scheduler = Scheduler(
-            self.blocks, settings.max_batch_tokens, settings.max_sequences, give_up=self._holds.give_up
+            self.blocks, settings.max_batch_tokens, settings.max_sequences, give_up=self._pins.give_up
         )
         vocabulary = Vocabulary(self._files.tokenizer)
         self._weights_hash = self._files.weights_hash()
@@ -134,7 +134,7 @@ class TorchEngine:
         ends only.
         """
         events = self._receive()
-        self._holds.expire(self._now_ns())
+        self._pins.expire(self._now_ns())
         plan = self.scheduler.plan()
         for sequence in plan.preempted:
             self._runner.release(sequence.handle)
@@ -226,8 +226,8 @@ class TorchEngine:
             "kv_blocks_total": counts.total,
             "kv_blocks_held": counts.held,
             "kv_blocks_cached": counts.cached,
-            "kv_blocks_kept": len(self._holds),
-            "kv_blocks_given_up": self._holds.given_up,
+            "kv_blocks_kept": len(self._pins),
+            "kv_blocks_given_up": self._pins.given_up,
             "prefix_cache_queries": self._prefix_queries,
             "prefix_cache_hits": self._prefix_hits,
             "decode_rows": len(self._buffer),
@@ -338,7 +338,7 @@ class TorchEngine:
                 sequence.keys.extend(sequence.token_ids)
                 self.blocks.publish(sequence.handle, sequence.keys.keys, sequence.computed)
             if sequence.request.submit.kept_prefixes and self.settings.prefix_cache:
-                keep_prefixes(self._holds, sequence, self._now_ns())
+                pin_prefixes(self._pins, sequence, self._now_ns())
         choosing: list[tuple[Sequence, int]] = []
         for place, row in enumerate(sampling):
             choosing.append((row.sequence, place))
@@ -428,7 +428,7 @@ class TorchEngine:
         weights.
         """
         keys = self.blocks.keys_of_adapter(adapter)
-        self._holds.forget(keys)
+        self._pins.forget(keys)
         self.blocks.forget(keys)
 
     def _is_using(self, adapter: str) -> bool:

@@ -65,7 +65,7 @@ class EngineTargetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
     adapter: str = ""
     billing: object = None  # read by contracts/pricing/failure_billing.py
-    unknown_fields: object = None  # read by contracts/serving/spoken_apis.py
+    unknown_fields: object = None  # read by contracts/serving/native_apis.py
 
 
 class EngineTarget:

@@ -36,7 +36,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends_priority: bool = False
     sends_cache_control: bool = False
     thinking_cap_field: ThinkingCapField | None = None  # `None`: derived from the server's address
-    apis: object = None  # read by contracts/serving/spoken_apis.py
+    apis: object = None  # read by contracts/serving/native_apis.py
     unknown_fields: object = None  # read by the same
     refuses: object = None  # read, like the next two, by `http_abilities`
     takes: object = None

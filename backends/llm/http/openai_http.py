@@ -37,7 +37,7 @@ from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, UnsupportedParameter, UpstreamError
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
-from contracts.serving.spoken_apis import spoken_apis
+from contracts.serving.native_apis import native_apis
 
 NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
 
@@ -69,7 +69,7 @@ class OpenAIHttpTarget(QuickTarget):
         self._abilities = read_abilities(spec)
         self._known_shapes = KnownShapes()
         self._paths = read_paths(spec)
-        self._apis = spoken_apis(spec)
+        self._apis = native_apis(spec)
         origin = Origin.parse(spec.url)
         tls, server_name = read_tls(spec, is_https=origin.scheme == "https")
         self._tls = tls

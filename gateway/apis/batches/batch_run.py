@@ -21,7 +21,7 @@ from contracts.serving.configuration import KeyEntry
 from gateway.apis.batches.ending import Ending
 from gateway.apis.batches.input_lines import InputReader
 from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.batches.patience import Patience
+from gateway.apis.batches.line_retries import LineRetries
 from gateway.apis.batches.payer import payer_of
 from gateway.apis.batches.results import answered, unanswered
 from gateway.apis.operations import Operation
@@ -45,7 +45,7 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class BatchDependencies:
     """Dependencies for processing batches. `turns` limits the lines served at once, over all batches."""
 
     work: "BatchWork"
@@ -59,9 +59,9 @@ class Workshop:
 
 
 class BatchRun:
-    """Works one batch off. `cancel` and `leave` may be called at any time; `waiting` and `serving` count lines."""
+    """Processes one batch. `cancel` and `leave` may be called at any time; `waiting` and `serving` count lines."""
 
-    def __init__(self, batch: Batch, shop: Workshop) -> None:
+    def __init__(self, batch: Batch, shop: BatchDependencies) -> None:
         self.batch = batch
         self.waiting = batch.waiting
         self.serving = 0
@@ -81,7 +81,7 @@ class BatchRun:
             self.cancel()
 
     async def run(self) -> None:
-        """Process the batch as far as possible: to its end, or until it is left. Raises LeaseLost, ..."""
+        """Process the batch until it ends or `leave` is called. Raises LeaseLost, ObjectsUnavailable."""
         try:
             if self.batch.outcome is None:
                 if self.batch.in_progress_unix is None and self._end is None:
@@ -100,7 +100,7 @@ class BatchRun:
                 await asyncio.wait(self._requests)
 
     def cancel(self) -> None:
-        """Start no further line: the batch ends as cancelled once those in progress are done."""
+        """Start no further line. The batch ends as cancelled once the lines in progress have finished."""
         self._stop("cancelled")
 
     def leave(self) -> None:
@@ -109,7 +109,9 @@ class BatchRun:
         self._stopped.set()
 
     def abort(self, why: TollkeeperError | None = None) -> None:
-        """Cancel the lines under way, with an error or as for a client that leaves. They are billed for their usage."""
+        """Cancel the lines in progress: with this error, or as if their clients had disconnected. They are billed for
+        their usage.
+        """
         self._is_aborted = True
         for life in self._requests.values():
             life.exchange.cut_by = why or life.exchange.cut_by
@@ -210,7 +212,7 @@ class BatchRun:
         """Serve a line, with retries; return its result, `None` if the batch was stopped first and the line still
         waits.
         """
-        patience = Patience()
+        patience = LineRetries()
         while not self._is_over():
             if self._shop.directory.is_too_old:  # whether the key is still good cannot be known
                 await self._wait(_AWAY_SECONDS)

@@ -1,7 +1,7 @@
-"""The end of a batch: the results of its last lines, and the files from which its results are read.
+"""Ends a batch: writes the results of its last lines, and the files with all results.
 
-Each step may be repeated after a restart: lines with a result keep it, and unfinished files stay invisible and are
-deleted later.
+Each step may be repeated after a restart: lines keep a result that they have, and unfinished files stay invisible and
+are deleted later.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _REASONS: Final[dict[BatchEnd, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Brings batches to their end."""
+    """Ends batches."""
 
     work: "BatchWork"
     files: "FileStore"

@@ -58,16 +58,16 @@ class InputReader:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether reading on would be wasted."""
+        """Return whether an error was found, so that further input need not be read."""
         return len(self.faults) >= _MAX_FAULTS or self.total > self._max_lines
 
     @property
     def model(self) -> str:
-        """Return the model that all lines name, empty if they name several."""
+        """Return the model that all lines name; empty if they name several."""
         return next(iter(self._models)) if len(self._models) == 1 else ""
 
     def feed(self, piece: bytes) -> list[NewLine]:
-        """Accept the next piece and return the lines that it completes. Takes milliseconds: for a thread."""
+        """Accept the next piece and return the lines that it completes. Takes milliseconds, so call it in a thread."""
         *complete, self._rest = (self._rest + piece).split(b"\n")
         return [line for text in complete if (line := self._take(text)) is not None]
 

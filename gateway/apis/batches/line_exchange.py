@@ -25,7 +25,7 @@ class _NoLine(Line):
     """A connection without a client: never slow, never closed."""
 
     def write(self, data: bytes) -> None:
-        """Discard data: the answer is taken before it is serialised."""
+        """Discard data: the answer is stored before it is serialised."""
 
     def writer(self) -> Callable[[bytes], object]:
         """Return a function that discards data."""

@@ -1,4 +1,6 @@
-"""Anthropic's Message Batches: the same batches in that API's format. Requests are in the body, results are lines."""
+"""Anthropic's Message Batches API. The batches are the same as OpenAI's, but requests are in the body, and results are
+streamed as lines.
+"""
 
 import asyncio
 import re
@@ -17,9 +19,9 @@ from contracts.objects.batches import MAX_LINES, Batch
 from contracts.objects.files import PIECE_BYTES, FileBounds, StoredFile
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.batches.input_lines import InputReader
-from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.lazy_batch_store import LazyBatchStore
 from gateway.apis.batches.resource import BatchesResource
-from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.lazy_file_store import LazyFileStore
 from gateway.apis.files.resource import new_file_id
 from gateway.apis.files.upload import DEFAULT_EXPIRY_SECONDS
 from gateway.apis.operations import Operation
@@ -77,15 +79,15 @@ _results: Final = msgspec.json.Decoder(_Result)
 
 
 class MessageBatches:
-    """Answers /v1/messages/batches and what is below. Its batches are those of `batches`, for /v1/messages."""
+    """Answers /v1/messages/batches and the paths below it. Creates batches of /v1/messages by means of `batches`."""
 
     endpoint: Endpoint = "batches"
 
     def __init__(
         self,
         batches: BatchesResource,
-        kept: KeptBatches,
-        files: KeptFiles,
+        kept: LazyBatchStore,
+        files: LazyFileStore,
         bounds: FileBounds,
         messages: Operation,
         clock: Clock,

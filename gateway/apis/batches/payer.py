@@ -1,4 +1,4 @@
-"""The key that pays for a batch, looked up again for each action in its name."""
+"""Looks up the key that pays for a batch before each action in its name."""
 
 from contracts.access.owner import Owner, owner_of
 from contracts.errors import AuthenticationFailed, PermissionDenied
@@ -7,7 +7,9 @@ from contracts.serving.configuration import KeyEntry, Snapshot
 
 
 def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
-    """Return the key's entry. Raises AuthenticationFailed or PermissionDenied if the key may pay no more."""
+    """Return the key's entry. Raises AuthenticationFailed or PermissionDenied if the key may no longer pay for the
+    batch.
+    """
     entry = snapshot.keys.get(batch.payer.digest)
     if entry is None or not _is_good(entry, now_ns):
         # It may have been rotated. Looking at every key is slow, and happens where a batch would else have failed.

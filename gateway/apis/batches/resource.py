@@ -12,10 +12,10 @@ from contracts.errors import InvalidRequest, NotFound, PermissionDenied
 from contracts.objects.batches import WINDOW, WINDOW_SECONDS, Batch, Payer
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry, Snapshot
-from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.lazy_batch_store import LazyBatchStore
 from gateway.apis.batches.request import read_batch_request
 from gateway.apis.batches.runner import BatchRunner
-from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.lazy_file_store import LazyFileStore
 from gateway.apis.files.paging import page_of, read_page
 from gateway.apis.files.resource import no_such_file
 from gateway.apis.operations import Operation
@@ -42,15 +42,15 @@ def batched_operations(operations: Collection[Operation]) -> dict[str, Operation
 
 
 class BatchesResource:
-    """Answers /v1/batches and what is below, and wakes the runner when there is something to do."""
+    """Answers /v1/batches and the paths below it, and wakes the runner if there is work."""
 
     endpoint: Endpoint = "batches"
     errors = OPENAI_ERRORS
 
     def __init__(
         self,
-        kept: KeptBatches,
-        files: KeptFiles,
+        kept: LazyBatchStore,
+        files: LazyFileStore,
         operations: dict[str, Operation],
         clock: Clock,
         runner: BatchRunner,

@@ -57,7 +57,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def answered(line: NewLine, answer: LineAnswer, result_id: UUID) -> LineOutcome:
-    """Return the outcome of a line that was answered, well or with an error."""
+    """Return the outcome of a line that got an answer: a model's, or an error."""
     # A model server may write its JSON on several lines. Within a string a newline is escaped, so these are between.
     body = answer.body.replace(b"\r", b" ").replace(b"\n", b" ")
     try:
@@ -71,7 +71,7 @@ def answered(line: NewLine, answer: LineAnswer, result_id: UUID) -> LineOutcome:
 
 
 def unanswered(line: NewLine, code: str, message: str, result_id: UUID) -> LineOutcome:
-    """Return the outcome of a line that was never answered."""
+    """Return the outcome of a line that got no answer."""
     result = _encoder.encode(_Result(_id(result_id), line.custom_id, None, _Error(code, message)))
     return LineOutcome(line.number, result, is_failed=True)
 

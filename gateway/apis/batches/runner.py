@@ -14,10 +14,10 @@ from typing import Final
 
 from contracts.errors import Shutdown, TollkeeperError
 from contracts.objects.batches import Batch, Lease, LeaseLost
-from gateway.apis.batches.batch_run import BatchRun, Workshop
-from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.batch_run import BatchDependencies, BatchRun
+from gateway.apis.batches.lazy_batch_store import LazyBatchStore
 from gateway.apis.batches.settings import RunnerSettings
-from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.lazy_file_store import LazyFileStore
 from gateway.apis.operations import Operation
 from gateway.config.directory import Directory
 from gateway.request.clock import Clock
@@ -41,13 +41,13 @@ class RunnerState:
 
 
 class BatchRunner:
-    """Runs from `start`, or from the first `wake`, to `stop`."""
+    """Processes batches from `start`, or the first `wake`, to `stop`."""
 
     def __init__(
         self,
         settings: RunnerSettings,
-        kept: KeptBatches,
-        files: KeptFiles,
+        kept: LazyBatchStore,
+        files: LazyFileStore,
         dispatcher: Dispatcher,
         directory: Directory,
         operations: Mapping[str, Operation],
@@ -63,7 +63,7 @@ class BatchRunner:
         self._owner = f"{settings.place}#{os.urandom(8).hex()}"
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._shop: Workshop | None = None
+        self._shop: BatchDependencies | None = None
         self._runs: dict[str, tuple[BatchRun, asyncio.Task[None]]] = {}
         self._renew_at_ns = 0
         self._sweep_at_ns = 0
@@ -151,10 +151,10 @@ class BatchRunner:
             if not await shop.files.sweep(self._clock.wall_ns() // 1_000_000_000):
                 self._sweep_at_ns = now_ns + round(_SWEEP_SECONDS * 1e9)
 
-    async def _open(self) -> Workshop:
+    async def _open(self) -> BatchDependencies:
         work = await self._kept.work(self._owner)
         await work.take_over_former()
-        self._shop = Workshop(
+        self._shop = BatchDependencies(
             work,
             await self._files.store(),
             self._dispatcher,
@@ -166,7 +166,7 @@ class BatchRunner:
         )
         return self._shop
 
-    async def _claim(self, shop: Workshop) -> None:
+    async def _claim(self, shop: BatchDependencies) -> None:
         while len(self._runs) < _MAX_RUNNING:
             running = {batch_id: run.batch.owner.tenant for batch_id, (run, _) in self._runs.items()}
             batch = await shop.work.claim(self._clock.wall_ns(), self.lease().until_ns, running)
@@ -175,7 +175,7 @@ class BatchRunner:
             run = BatchRun(batch, shop)
             self._runs[batch.id] = (run, asyncio.create_task(self._run_batch(run, shop), name=batch.id))
 
-    async def _run_batch(self, run: BatchRun, shop: Workshop) -> None:
+    async def _run_batch(self, run: BatchRun, shop: BatchDependencies) -> None:
         batch: Batch = run.batch
         try:
             await run.run()

@@ -1,15 +1,15 @@
-"""Files and batches as one part of the data plane: its paths, and what works off batches behind them."""
+"""Files and batches as one part of the data plane: their paths, and the runner that processes batches."""
 
 from collections.abc import Collection
 from typing import Final
 
-from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.lazy_batch_store import LazyBatchStore
 from gateway.apis.batches.message_batches import MessageBatches
 from gateway.apis.batches.resource import BatchesResource, batched_operations
 from gateway.apis.batches.runner import BatchRunner, RunnerState
 from gateway.apis.batches.settings import BatchSettings
-from gateway.apis.files.kept_files import KeptFiles
-from gateway.apis.files.kept_objects import KeptObjects
+from gateway.apis.files.lazy_file_store import LazyFileStore
+from gateway.apis.files.lazy_objects_database import LazyObjectsDatabase
 from gateway.apis.files.resource import FilesResource
 from gateway.apis.operations import Operation
 from gateway.apis.resource import Resource
@@ -21,18 +21,18 @@ _MESSAGES: Final = "/v1/messages"
 
 
 class BatchService:
-    """`resources` answer the paths. Nothing runs, and no database is opened, before there may be something to do."""
+    """`resources` answer the paths. The runner starts, and the database is opened, only if there may be batches."""
 
     def __init__(
         self,
         settings: BatchSettings,
-        kept: KeptObjects,
+        kept: LazyObjectsDatabase,
         operations: Collection[Operation],
         dispatcher: Dispatcher,
         directory: Directory,
         clock: Clock,
     ) -> None:
-        files, batches = KeptFiles(kept), KeptBatches(kept)
+        files, batches = LazyFileStore(kept), LazyBatchStore(kept)
         batched = batched_operations(operations)
         self._kept = kept
         self._is_shared = settings.is_shared

@@ -7,11 +7,11 @@ from contracts.objects.files import FileBounds
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """Settings of the runner. `place` names the gateway and its data directory: a gateway started there again takes
-    over its batches.
+    """Settings of the runner. `place` identifies the gateway and its data directory: a gateway that is started there
+    again continues its batches.
 
-    `concurrency` is how many lines are served at once. Times are seconds: `lease_seconds` is how long a batch is held
-    without a renewal, `look_seconds` the interval of searches.
+    `concurrency`: the number of lines served at once. `lease_seconds`: how long a batch is leased without a renewal.
+    `look_seconds`: the interval between searches for batches.
     """
 
     place: str

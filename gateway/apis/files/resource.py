@@ -16,7 +16,7 @@ from contracts.errors import NotFound, TollkeeperError
 from contracts.objects.files import FileBounds, StoredFile
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry, Snapshot
-from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.lazy_file_store import LazyFileStore
 from gateway.apis.files.paging import page_of, read_page
 from gateway.apis.files.upload import read_upload
 from gateway.apis.rendering import OPENAI_ERRORS
@@ -33,12 +33,12 @@ _MAX_PAGE: Final = 10_000
 
 
 class FilesResource:
-    """Answers /v1/files and the paths below it. `on_use` is called when an application stores a file."""
+    """Answers /v1/files and the paths below it. `on_use` is called whenever an application stores a file."""
 
     endpoint: Endpoint = "files"
     errors = OPENAI_ERRORS
 
-    def __init__(self, kept: KeptFiles, bounds: FileBounds, clock: Clock, on_use: Callable[[], None]) -> None:
+    def __init__(self, kept: LazyFileStore, bounds: FileBounds, clock: Clock, on_use: Callable[[], None]) -> None:
         self._kept = kept
         self._bounds = bounds
         self._clock = clock

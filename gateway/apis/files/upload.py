@@ -21,7 +21,7 @@ _MAX_EXPIRY_SECONDS: Final = 30 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as it was sent. `expires_after_seconds` counts from when it is stored."""
+    """A file as uploaded. `expires_after_seconds` counts from the time at which it is stored."""
 
     filename: str
     pieces: tuple[bytes, ...]

@@ -1,1 +1,1 @@
-"""Google's Gemini API: a request becomes a chat at the edge, and the chat's answer a `GenerateContentResponse`."""
+"""Google's Gemini API. A request is translated to a chat, and the chat's answer to a `GenerateContentResponse`."""

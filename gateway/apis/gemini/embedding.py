@@ -50,7 +50,7 @@ _vectors: Final = msgspec.json.Decoder(_Vectors)
 
 
 class GeminiEmbeddingReply(EmbeddingReply):
-    """The sink of one answer: as sent by a target of the API, or vectors rendered in its format."""
+    """Collects one answer: as sent by a target that speaks the API, or vectors that are rendered in its format."""
 
     def __init__(self, facts: ReplyFacts, request: EmbeddingRequest, *, is_batch: bool) -> None:
         super().__init__(facts, request)
@@ -67,7 +67,7 @@ class GeminiEmbeddingReply(EmbeddingReply):
         self._is_native = True
 
     def whole(self, body: bytes) -> None:
-        """Keep an answer. Raise UpstreamBroken on vectors that are not numbers."""
+        """Store an answer. Raises UpstreamBroken if its vectors are not numbers."""
         if self._is_native:
             super().whole(body)
             return
@@ -92,7 +92,7 @@ class GeminiEmbeddingReply(EmbeddingReply):
 
 
 class EmbedOperation(Operation):
-    """The operation. Its path contains the model."""
+    """The operation of both paths. The model is in the path."""
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return the reader of a request at this path."""

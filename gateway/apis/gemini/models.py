@@ -1,4 +1,4 @@
-"""Models in the shape of the Gemini API, for clients that are Google's."""
+"""Lists of models in the Gemini API's format, for Google's clients."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -60,7 +60,7 @@ class GeminiPassage(NativePassage):
 
 
 class GeminiReply(TranslatedReply):
-    """The sink of one answer."""
+    """Renders the answer to one request of the Gemini API."""
 
     def __init__(self, facts: ReplyFacts, request: TranslatedChat) -> None:
         assert isinstance(request.origin, GeminiRequest)
@@ -77,7 +77,7 @@ class GeminiReply(TranslatedReply):
 
 
 class GeminiOperation(Operation):
-    """The operation. Its path contains the model, and whether the answer is a stream."""
+    """The operation of both paths. The path states the model, and whether the answer is a stream."""
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return the reader of a request at this path. Raise InvalidRequest on a stream that is not an event stream."""
@@ -88,10 +88,10 @@ class GeminiOperation(Operation):
 
 
 class GeminiReading(NativeReading):
-    """How requests are read. The path contains the model, and whether the answer is a stream."""
+    """Reads requests of one path, which states the model and whether the answer is a stream."""
 
     def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
-        """Read a request of which the gateway has changed the body."""
+        """Read a request again after the gateway has changed its body."""
         return read_untranslated_gemini(request.model, _JSON, body, is_streamed=request.is_streamed)
 
     def _model_in(self, exchange: Exchange) -> str | None:

@@ -23,12 +23,12 @@ _LISTED: Final = re.compile(r"/v1(?:beta|alpha)/models(?:/([^:]+))?")
 
 
 def is_gemini(path: str) -> bool:
-    """Return whether a path belongs to the API, answered or not."""
+    """Return whether a path belongs to the Gemini API, even if the gateway does not support it."""
     return path.startswith(_BETA) or _PATH.fullmatch(path) is not None
 
 
 def models_path(path: str) -> str | None:
-    """Return the model that a path shows, empty if it lists all; `None` if it does neither."""
+    """Return the model that a path names; empty if the path lists all models; `None` for any other path."""
     found = _LISTED.fullmatch(path)
     return None if found is None else unquote(found.group(1) or "")
 

@@ -1,4 +1,4 @@
-"""Bodies of the Gemini API become chats here; what no chat can carry is refused by its name there."""
+"""Translates bodies of the Gemini API to chats. Fields that no chat can express are refused by name."""
 
 import re
 from typing import Any, Final

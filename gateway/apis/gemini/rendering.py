@@ -1,4 +1,4 @@
-"""A chat's answer in the shape of the Gemini API: a `GenerateContentResponse`, or the events of its stream."""
+"""Renders a chat's answer in the Gemini API's format: a `GenerateContentResponse`, or the events of its stream."""
 
 from collections.abc import Sequence
 from typing import Any, Final

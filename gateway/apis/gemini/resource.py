@@ -26,7 +26,7 @@ class GeminiCounting(Counting):
     """Token counting in this API. The path contains the model."""
 
     def answers(self, path: str) -> bool:
-        """Return whether a path counts."""
+        """Return whether a path counts tokens."""
         return is_gemini(path) and path.endswith(_COUNT)
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
@@ -51,7 +51,9 @@ GEMINI_COUNTING: Final = GeminiCounting(MODELS, GENERATE_CONTENT, _unread, lambd
 
 
 class GeminiModels:
-    """Answers GET /v1beta/models and /v1beta/models/{model}; /v1/models is OpenAI's too, and so answered elsewhere."""
+    """Answers GET /v1beta/models and /v1beta/models/{model}. `/v1/models` also belongs to OpenAI's API and is answered
+    elsewhere.
+    """
 
     endpoint: Endpoint = "generate_content"
     errors = GEMINI_ERRORS

@@ -1,4 +1,6 @@
-"""Read a request of the Gemini API that is not translated: its limits, its tools, and how much the model thinks."""
+"""Reads a request of the Gemini API that is sent to its target untranslated: its limits, its tools, and its thinking
+budget.
+"""
 
 from typing import Any, Final
 
@@ -24,7 +26,9 @@ _fields: Final = msgspec.json.Decoder(_Fields)
 
 
 def read_untranslated_gemini(model: str, content_type: str, body: bytes, *, is_streamed: bool) -> TranslatedChat:
-    """Read a body. Raise UnsupportedMediaType, MalformedBody, or InvalidRequest on what the gateway decides by."""
+    """Read a body. Raises UnsupportedMediaType, MalformedBody, or InvalidRequest if a field that the gateway uses is
+    invalid.
+    """
     read = read_body(_fields, content_type, body, {})
     config = read.generationConfig or read.generation_config or {}
     temperature = config.get("temperature")

@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: a request becomes a chat at the edge, and the chat's answer a message."""
+"""Anthropic's Messages API. A request is translated to a chat, and the chat's answer to a message."""

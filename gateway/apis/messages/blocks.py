@@ -39,7 +39,7 @@ _objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Block:
     """One block while it is assembled. `call_id` and `name` belong to a tool call.
 
-    `signature` belongs to a thought, and is all of a thought that only its provider can read.
+    `signature` belongs to a thought. An encrypted thought, which only its provider can read, consists of it alone.
     """
 
     __slots__ = ("call_id", "index", "kind", "name", "pieces", "signature")

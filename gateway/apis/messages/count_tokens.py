@@ -1,4 +1,6 @@
-"""Count a prompt's tokens, by the tokenizer if it is at hand: /v1/messages/count_tokens, /v1/responses/input_tokens."""
+"""Counts a prompt's tokens, with the model's tokenizer if available: /v1/messages/count_tokens,
+/v1/responses/input_tokens.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ class Counting:
     answer: Callable[[int], object]
 
     def answers(self, path: str) -> bool:
-        """Return whether a path counts."""
+        """Return whether a path counts tokens."""
         return path == self.path
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
@@ -58,8 +60,11 @@ MESSAGES_COUNTING: Final = Counting(PATH, MESSAGES, read_prompt_as_chat, lambda 
 
 
 class CountTokens:
-    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is charged or
-    recorded; it is a request for the limits on requests and concurrency."""
+    """Counts the tokens of prompts. For a route, it counts as the model does that the route currently leads to first.
+
+    No model is called, and nothing is charged or recorded. It counts as a request for limits on requests and
+    concurrency.
+    """
 
     def __init__(self, stages: Stages, estimator: TokenEstimator, counting: Counting = MESSAGES_COUNTING) -> None:
         self._counting = counting

@@ -57,7 +57,9 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:(\d+
 
 
 def error_kind(error: TollkeeperError) -> str:
-    """Return Anthropic's `error.type`: that of the model's server, if it is about the request or the load."""
+    """Return Anthropic's `error.type`. If the model's server reported an error about the request or its load, its type
+    is used.
+    """
     if error.upstream_type in _PASSED_ON:
         return error.upstream_type
     unlisted = "invalid_request_error" if error.status < 500 else "api_error"
@@ -84,7 +86,7 @@ def error_event(error: TollkeeperError, request_id: str | None = None) -> bytes:
 
 
 def error_status(error: TollkeeperError) -> int:
-    """Return the HTTP status: Anthropic's API has its own for overload."""
+    """Return the HTTP status; Anthropic's API has a status of its own for overload (529)."""
     return _OVERLOADED if error.status == 503 else error.status
 
 
@@ -100,7 +102,7 @@ def own_headers(headers: Headers, wall_ns: int) -> Headers:
 
 
 def messages_errors(clock: Clock) -> ErrorShape:
-    """Return the shape of the Messages API's errors."""
+    """Return the error format of the Messages API."""
 
     def of_request(headers: Headers) -> tuple[ErrorShape, Headers]:
         stated = dict(headers).get(b"x-request-id")

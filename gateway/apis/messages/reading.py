@@ -1,4 +1,4 @@
-"""Bodies of the Messages API become typed requests here; what cannot be honoured is refused by its name there."""
+"""Parses bodies of the Messages API into typed requests. Fields that the gateway cannot honour are refused by name."""
 
 import re
 from collections.abc import Sequence

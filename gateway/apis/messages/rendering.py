@@ -1,4 +1,4 @@
-"""A chat's answer in the shape of Anthropic's Messages API: a message, or the events of its stream."""
+"""Renders a chat's answer in Anthropic's Messages API: a message, or the events of its stream."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -38,9 +38,10 @@ MessageUsage = dict[str, object]
 
 
 def input_usage(usage: Usage) -> MessageUsage:
-    """Return the input leaves. Unknown ones are omitted, except `input_tokens`, which is required and is then 0.
+    """Return the counts of input tokens. Unknown ones are omitted, except `input_tokens`, which the API requires: it is
+    then 0.
 
-    `input_tokens` is input that was neither read from a cache nor written to one.
+    `input_tokens` excludes input that was read from a cache or written to one.
     """
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     found: MessageUsage = {"input_tokens": (usage.input_tokens or 0) - (read or 0) - (written or 0)}
@@ -56,7 +57,7 @@ def input_usage(usage: Usage) -> MessageUsage:
 
 
 def message_usage(usage: Usage) -> MessageUsage:
-    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7."""
+    """Return all token counts. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7."""
     found = input_usage(usage) | {"output_tokens": usage.output_tokens or 0}
     if usage.output_reasoning is not None:
         found["output_tokens_details"] = {"thinking_tokens": usage.output_reasoning}
@@ -125,7 +126,7 @@ class MessageRenderer(AnswerRenderer):
         return self.opening(0) + self._close()
 
     def closing(self, usage: Usage, *, wants_usage: bool) -> bytes:
-        """Render what ends a good message's stream: why it ended, and what it used."""
+        """Render the events that end the stream of a complete message: why it ended, and its usage."""
         delta: dict[str, object] = {"type": "message_delta", "delta": self._end, "usage": message_usage(usage)}
         if self._cause is not None:
             delta["tollkeeper"] = {"ended_by": {"code": self._cause.error_code, "message": self._cause.message}}
@@ -223,7 +224,7 @@ def _end(finish_reason: str, stop: str, *, has_calls: bool) -> dict[str, object]
 
 
 def cut_events(open_block: int | None, why: TollkeeperError, usage: Usage) -> bytes:
-    """Render the events that end a message which another server started and the gateway cut."""
+    """Render the events that end a message that another server started and the gateway cut."""
     stop = _event("content_block_stop", {"type": "content_block_stop", "index": open_block})
     delta: dict[str, object] = {
         "type": "message_delta",

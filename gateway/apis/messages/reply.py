@@ -62,7 +62,7 @@ class MessagesReply(TranslatedReply):
         self._headers += ((b"request-id", facts.id_text.encode()),)
 
     def add_headers(self, headers: Headers) -> None:
-        """Add response headers; add headers of limits a second time by the names that Anthropic's API uses."""
+        """Add response headers. Limit headers are added twice: under OpenAI's names and under Anthropic's."""
         super().add_headers(headers + own_headers(headers, self._clock.wall_ns()))
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -81,14 +81,14 @@ class MessagesReply(TranslatedReply):
         return made
 
     def answered_at(self, tier: str) -> None:
-        """Keep the service tier, which the message's usage names."""
+        """Store the service tier, which is part of the message's usage."""
         super().answered_at(tier)
         self._tier = tier
         if isinstance(self._known_renderer, MessageRenderer):
             self._known_renderer.service_tier = tier
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Store the usage that the target reports, with which a stream starts if it arrives first."""
+        """Store the usage that the target reports. If it arrives before the text, the stream starts with it."""
         super().report(usage, count_method)
         self._usage_at_start = usage
         if isinstance(self._known_renderer, MessageRenderer):

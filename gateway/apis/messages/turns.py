@@ -61,14 +61,14 @@ def without_marks(message: ChatMessage) -> ChatMessage:
 
 
 def has_marks(message: ChatMessage) -> bool:
-    """Return whether anything in a message is there only for servers that understand it."""
+    """Return whether a message has fields that only some servers understand."""
     content = message.get("content")
     inner = [*(content if isinstance(content, list) else ()), *message.get("tool_calls", ())]
     return any(name in one for one in (message, *inner) for name in MARKS)
 
 
 def mark_last(messages: Sequence[ChatMessage], mark: CacheControl) -> None:
-    """Mark the last block of a conversation that may be marked and is not."""
+    """Mark the last block of a conversation that can be marked and is not marked yet."""
     for message in reversed(messages):
         content = message.get("content")
         if message["role"] == "tool":
@@ -83,7 +83,7 @@ def mark_last(messages: Sequence[ChatMessage], mark: CacheControl) -> None:
 
 
 def marked(thing: dict[str, Any], mark: CacheControl | None) -> dict[str, Any]:
-    """Return a part or a tool with the mark that its block has."""
+    """Return a part or a tool with the cache mark of the block from which it was made."""
     if mark is not None:
         thing["cache_control"] = _mark(mark)
     return thing

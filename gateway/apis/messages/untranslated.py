@@ -1,4 +1,4 @@
-"""Reads a request of the Messages API that is not translated: its model, its limits, and its user."""
+"""Reads a request of the Messages API that is sent to its target untranslated: its model, its limits, and its user."""
 
 from typing import Final
 
@@ -24,7 +24,9 @@ _READ: Final = MessagesFields.__struct_fields__
 
 
 def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat:
-    """Read a body. Raise UnsupportedMediaType, MalformedBody, or InvalidRequest on what the gateway decides by."""
+    """Read a body. Raises UnsupportedMediaType, MalformedBody, or InvalidRequest if a field that the gateway uses is
+    invalid.
+    """
     fields = read_body(_objects, content_type, body, {})
     small: dict[str, msgspec.Raw] = {}
     for name in _READ:

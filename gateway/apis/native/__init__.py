@@ -1,1 +1,3 @@
-"""Requests for targets that speak a client's API themselves: only evaluated fields are read, the rest is unchanged."""
+"""Requests for targets that speak the client's API: only the fields that the gateway uses are parsed, the rest is
+unchanged.
+"""

@@ -4,8 +4,8 @@ from collections.abc import Container
 from typing import Literal
 
 from contracts.serving.configuration import ModelSpec, Snapshot
+from contracts.serving.native_apis import supports_api
 from contracts.serving.routes import RouteSpec
-from contracts.serving.spoken_apis import speaks
 
 Reach = Literal["none", "some", "all"]
 
@@ -44,7 +44,7 @@ class NativeReach:
         pool = snapshot.pools.get(model.pool)
         if pool is None:
             return "none"
-        spoken = [speaks(target, self._api) for target in pool.targets]
+        spoken = [supports_api(target, self._api) for target in pool.targets]
         return "all" if all(spoken) else "some" if any(spoken) else "none"
 
 

@@ -1,4 +1,6 @@
-"""Read a request for targets that speak its API: what the gateway decides by is read, the rest is passed through."""
+"""Reads a request for targets that speak its API: only fields that the gateway uses are parsed, the rest is sent
+unchanged.
+"""
 
 import re
 from collections.abc import Callable
@@ -32,7 +34,7 @@ Reader = Callable[[str, bytes], AnyRequest]
 
 
 class Readers:
-    """The reader of one request, and the path at which a target of the API answers it."""
+    """The reader of one request, and the path at which a target that speaks the API answers it."""
 
     __slots__ = ("path", "translate", "untranslated")
 
@@ -44,11 +46,11 @@ class Readers:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NativeReading:
-    """How the requests of one API are read.
+    """Reads the requests of one API. `translate` translates a request to a chat, and refuses what no chat can express.
+    `untranslated` parses only the fields that the gateway uses.
 
-    `translate` translates a request to a chat, and refuses what no chat can carry. `untranslated` reads only the fields
-    that the gateway evaluates. `headers` are the client's headers that go to the target, each with its default. `path`
-    is where a target answers, if it differs from the API's usual path.
+    `headers`: the client's headers that are sent to the target, each with its default. `path`: the target's path, if it
+    differs from the API's usual one.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class NativeReading:
         )
 
     def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
-        """Read a request of which the gateway has changed the body."""
+        """Read a request again after the gateway has changed its body."""
         return self.untranslated(_JSON, body)
 
     def _model_in(self, exchange: Exchange) -> str | None:

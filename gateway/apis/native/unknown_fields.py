@@ -1,4 +1,4 @@
-"""Leaves out of a request what no chat can carry, for targets whose settings allow it."""
+"""Removes from a request what no chat can express, for targets whose settings allow it."""
 
 import re
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: read, sent to a model as a chat, rendered, stored."""
+"""OpenAI's Responses API. A request is translated to a chat, the answer is rendered as a response, and stored."""

@@ -1,4 +1,4 @@
-"""A response request, read and validated, with looked-up items; and its input for listing."""
+"""A parsed and validated request of the Responses API, with the stored items that it refers to."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -22,10 +22,10 @@ class AskedItem(msgspec.Struct, frozen=True):
 
 
 class AskedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with its items. Of the tools `offered`, `tools` are those that `tool_choice` lets the model call.
+    """A request with its items. `offered` are all tools; `tools` are those that `tool_choice` allows the model to call.
 
     `shown_tools` are the tools as the response repeats them. `tool_choice` is in a chat's format. `history` has the
-    inputs and outputs of the responses that this one continues, oldest first.
+    inputs and outputs of the earlier responses that this one continues, oldest first.
     """
 
     request: ResponseRequest

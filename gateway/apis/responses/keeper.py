@@ -27,7 +27,7 @@ from contracts.objects.responses import (
     response_of_item,
 )
 from contracts.serving.configuration import KeyEntry
-from gateway.apis.files.kept_objects import KeptObjects
+from gateway.apis.files.lazy_objects_database import LazyObjectsDatabase
 from gateway.apis.responses.asked import AskedItem, AskedResponse, listed_items
 from gateway.apis.responses.reading import item_of
 from gateway.apis.responses.translation import chat_of, check_items
@@ -50,10 +50,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ResponseKeeper:
-    """Stores responses for `keep_seconds` from the last response of their conversation."""
+    """Stores responses. A conversation is deleted `keep_seconds` after its last response."""
 
     def __init__(
-        self, kept: KeptObjects, keep_seconds: float, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
+        self, kept: LazyObjectsDatabase, keep_seconds: float, clock: Clock, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> None:
         self._kept = kept
         self._keep_ns = round(keep_seconds * _NS)
@@ -63,9 +63,10 @@ class ResponseKeeper:
         self.patience_seconds = _PATIENCE_SECONDS  # that an answer's end waits for the database
 
     async def resolve(self, request: AnyRequest, key: KeyEntry) -> AnyRequest:
-        """Build a chat from a request, with everything that it refers to.
+        """Translate a request to a chat, with the stored items that it refers to; without references nothing is looked
+        up.
 
-        Raises NotFound, InvalidRequest, or ObjectsUnavailable. Without references nothing is looked up.
+        Raises NotFound, InvalidRequest, or ObjectsUnavailable.
         """
         asked = getattr(request, "origin", None)
         assert isinstance(asked, AskedResponse) and isinstance(request, TranslatedChat)
@@ -131,7 +132,7 @@ class ResponseKeeper:
             raise _not_found(identifier)
 
     async def run(self) -> None:
-        """Delete what has expired, a little at a time, until cancelled."""
+        """Delete expired responses, a few at a time, until cancelled."""
         while True:
             try:
                 while self._kept.holds_anything and await self.sweep() == _SWEPT_AT_ONCE:

@@ -1,4 +1,4 @@
-"""POST /v1/responses as the data plane's operation, and /v1/responses/input_tokens, which counts its input."""
+"""POST /v1/responses, and /v1/responses/input_tokens, which counts the tokens of its input."""
 
 from functools import partial
 from typing import Final
@@ -26,7 +26,7 @@ COUNTING_PATH: Final = "/v1/responses/input_tokens"
 
 
 def responses(keeper: ResponseKeeper) -> Operation:
-    """Return the operation, whose responses are stored by `keeper`."""
+    """Return the operation of POST /v1/responses. `keeper` stores its responses."""
     return Operation(
         api="responses",
         name="chat",
@@ -60,7 +60,7 @@ def _reply(keeper: ResponseKeeper, facts: ReplyFacts, request: AnyRequest) -> Re
 
 
 def responses_counting(operation: Operation) -> Counting:
-    """Return how prompts of the operation, that of responses, are counted."""
+    """Return the token counting for requests of `operation`."""
     return Counting(COUNTING_PATH, operation, operation.read, _counted)
 
 

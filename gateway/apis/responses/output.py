@@ -61,7 +61,7 @@ class Reasoning:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Return the item."""
+        """Return the reasoning as an output item with this status."""
         return {
             "id": self._at["item_id"],
             "type": "reasoning",
@@ -121,7 +121,7 @@ class Message:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Return the item."""
+        """Return the message as an output item with this status."""
         return {
             "id": self._at["item_id"],
             "type": "message",
@@ -175,7 +175,7 @@ class Call:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Return the item."""
+        """Return the call as an output item with this status."""
         return {
             "id": self._at["item_id"],
             "type": "function_call",
@@ -201,7 +201,9 @@ class Output:
     """
 
     def __init__(self, request_id: UUID, tell: Tell, spaced: Mapping[str, OfferedTool] = _NO_TOOLS) -> None:
-        """Accept the request's id, the receiver of events, and the functions of namespaces by their chat names."""
+        """Accept the request's id, the receiver of events, and the functions of namespaces (`spaced`) by their names in
+        the chat.
+        """
         self._request_id = request_id
         self.tell = tell
         self.spaced = spaced
@@ -225,7 +227,7 @@ class Output:
             self.finish(delta.finish_reason)
 
     def finish(self, reason: str) -> None:
-        """End what is open, for the reason that the model or the gateway had."""
+        """End all open items. `reason` is why the model stopped or the gateway cut the answer."""
         self.finish_reason = self.finish_reason or reason
         status = INCOMPLETE if reason in CUT_REASONS else COMPLETED
         self._end_speaking(status)
@@ -234,7 +236,7 @@ class Output:
                 self._close(item, status)
 
     def rendered(self) -> list[Fields]:
-        """Return the items as they are now."""
+        """Return the current items."""
         return [item.rendered(self._statuses.get(place, "in_progress")) for place, item in enumerate(self._items)]
 
     @property

@@ -62,7 +62,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a delta, and the ends of the items if it has one."""
+        """Render a delta. If it ends the answer, also render the ends of the items."""
         self._output.take(delta)
         return self._told()
 
@@ -102,7 +102,7 @@ class ResponseRenderer(AnswerRenderer):
         self.response, self._sequence = last["response"], last["sequence_number"] + 1
 
     def unkept(self, why: TollkeeperError, *, is_streamed: bool) -> bytes:
-        """Render the end again, for a response that could not be stored, with that fact."""
+        """Render the end again for a response that could not be stored: it says so."""
         notes = {**self.response.get("tollkeeper", {}), "not_stored": cause(why)}
         self.response = {**self.response, "store": False, "tollkeeper": notes}
         if not is_streamed:

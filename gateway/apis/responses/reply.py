@@ -1,4 +1,4 @@
-"""The answer to POST /v1/responses while a target produces it, or as an earlier one was; and its keeping."""
+"""The answer to POST /v1/responses: rendered while a target produces it, or replayed from the cache; and stored."""
 
 import logging
 import re
@@ -27,7 +27,7 @@ _OWN_ID: Final = re.compile(rb'"id":"resp_([0-9a-f]{32})"')
 
 
 class ResponseReply(TranslatedReply):
-    """The sink of one response."""
+    """Renders and sends one response."""
 
     def __init__(self, facts: ReplyFacts, request: TranslatedChat, keeper: ResponseKeeper) -> None:
         assert isinstance(request.origin, AskedResponse)
@@ -47,12 +47,12 @@ class ResponseReply(TranslatedReply):
             self._renderer = self._response = ResponseRenderer(self._of)
 
     def answered_at(self, tier: str) -> None:
-        """Keep the service tier, which the response names."""
+        """Store the service tier, which is part of the response."""
         super().answered_at(tier)
         self._response.service_tier = tier
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Pass a native event on; render what another upstream's event carries."""
+        """Send a native event on unchanged. Render the deltas of any other target's event."""
         if self._is_native:
             super().event(data, deltas, is_usage_only=is_usage_only)
             return
@@ -65,7 +65,7 @@ class ResponseReply(TranslatedReply):
             super().delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Split an upstream's complete answer. Raises UpstreamBroken if it is not a chat answer."""
+        """Convert a target's complete answer. Raises UpstreamBroken if it is not a chat answer."""
         if self._is_native:
             super().whole(body)
             return
@@ -76,18 +76,22 @@ class ResponseReply(TranslatedReply):
                 self._gather(delta)
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End a good answer here, incomplete, with the name of what ended it."""
+        """End the answer here, as incomplete, with the reason."""
         is_open = not (self._choices and self._choices[_FIRST].finish_reason)
         if not self._is_streamed and (is_open or isinstance(why, ContentFiltered)):
             self._response.ended_by = why
         super().end_early(why)
 
     def copied(self) -> tuple[bytes, bytes, Headers] | None:
-        """Return what the client was sent; `None` for a response that should have been stored and could not be."""
+        """Return a copy of what was sent, for the cache; `None` if the response should have been stored and could not
+        be.
+        """
         return None if self._is_unkept else super().copied()
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
-        """Answer with the result of `copied` for another response, under a new id and new item ids."""
+        """Send a cached answer that `copied` returned for another response, under a new response id and new
+        item ids.
+        """
         self._is_replayed = True
         found = _OWN_ID.search(end)
         if found is not None:
@@ -96,7 +100,7 @@ class ResponseReply(TranslatedReply):
         super().replay(begun, end, served)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Return how to render an error of this answer: as the event that ends the stream, if it has begun."""
+        """Return the error format for this answer: once the stream has started, an error is the event that ends it."""
         return replace(shape, event=self._response.failure)
 
     async def keep(self) -> None:

@@ -51,8 +51,8 @@ class ResponseResource:
         return ("POST",) if _CANCEL.fullmatch(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Answer. Raises NotFound if the key's owner has no such response, InvalidRequest, ObjectsUnavailable, and
-        LimitExceeded: it counts as a request.
+        """Answer a request. Raises NotFound if the key's owner has no such response, InvalidRequest,
+        ObjectsUnavailable, and LimitExceeded, because it counts as a request.
         """
         async with self._limiter.counting(key.identity, "", snapshot):
             await self._answer(exchange, key)

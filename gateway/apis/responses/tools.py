@@ -1,4 +1,5 @@
-"""The tools of a Responses request, as a chat has them. Tools that run at the API's own side are refused by name.
+"""Translates the tools of a Responses request to a chat's. Tools that OpenAI runs on its own servers are refused by
+name.
 
 A chat has no namespaces: a namespace's functions are named NAMESPACE__FUNCTION there, and calls are renamed back.
 """
@@ -79,10 +80,10 @@ def read_tools(request: ResponseRequest, body: bytes) -> tuple[list[OfferedTool]
 
 
 def choose(request: ResponseRequest, tools: list[OfferedTool], body: bytes) -> tuple[list[OfferedTool], ToolChoice]:
-    """Return the tools that the model may call, and a chat's `tool_choice`. Raises InvalidRequest, naming what is
-    amiss.
+    """Return the tools that the model may call, and the chat's `tool_choice`, both as the request's `tool_choice`
+    states.
 
-    Both are those that the request's `tool_choice` leaves.
+    Raises InvalidRequest, naming the field.
     """
     raw = request.tool_choice
     if raw is UNSET or bytes(raw).strip() == b"null":

@@ -1,6 +1,6 @@
-"""Translates a response request to a chat: the history, the instructions and the items, as messages.
+"""Translates a request of the Responses API to a chat: the history, the instructions and the items become messages.
 
-Function calls and the assistant's text beside them are one chat message, because the outputs must follow it.
+Function calls and the assistant's text beside them are one chat message, because the outputs must follow it directly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ def chat_of(asked: AskedResponse) -> TranslatedChat:
 
 
 def check_items(asked: AskedResponse) -> None:
-    """Check what only all the items together show. Raises InvalidRequest, naming the item."""
+    """Check that every tool output has its call, and that the input contains a message. Raises InvalidRequest."""
     called = {item.call_id for item in asked.history if isinstance(item, FunctionCallItem)}
     for place, one in enumerate(asked.items):
         item = one.item

@@ -1,4 +1,6 @@
-"""Reads a request of the Responses API that is not translated: its model, its limits, its references, and its user."""
+"""Reads a request of the Responses API that is sent to its target untranslated: its model, limits, references
+and user.
+"""
 
 from typing import Any, Final
 
@@ -36,7 +38,9 @@ _fields: Final = msgspec.json.Decoder(_Fields)
 
 
 def read_untranslated_response(content_type: str, body: bytes) -> TranslatedChat:
-    """Read a body. Raise UnsupportedMediaType, MalformedBody, or InvalidRequest on what the gateway decides by."""
+    """Read a body. Raises UnsupportedMediaType, MalformedBody, or InvalidRequest if a field that the gateway uses is
+    invalid.
+    """
     read = read_body(_fields, content_type, body, {})
     _refuse_kept(read)
     user = read.user if isinstance(read.user, str) else read.safety_identifier

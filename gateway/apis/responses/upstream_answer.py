@@ -59,7 +59,7 @@ def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
 
 
 def deltas_of(body: bytes) -> list[Delta]:
-    """Split a complete answer. Raises UpstreamBroken if it is not a chat answer."""
+    """Convert a complete answer to deltas. Raises UpstreamBroken if it is not a chat answer."""
     try:
         choices = _answers.decode(body).choices
     except _BROKEN as error:

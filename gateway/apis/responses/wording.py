@@ -1,4 +1,4 @@
-"""Translates errors about a chat to the Responses API's field names: models, limits and targets see a chat."""
+"""Translates errors about a chat's fields to the Responses API's field names."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ _SAID: Final = re.compile(r"\b(max_tokens|max_completion_tokens|response_format|
 
 
 def in_own_words(error: TollkeeperError) -> TollkeeperError:
-    """Return an error about a field of the chat with the response's field name."""
+    """Return the error with the name of the response's field instead of the chat's."""
     field = _FIELD.match(error.param or "")
     if field is not None and field.group(1) in _NAMES:
         error.param = f"{_NAMES[field.group(1)]}{field.group(2)}" if field.group(1) != "messages" else "input"

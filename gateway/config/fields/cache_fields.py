@@ -25,5 +25,5 @@ class CacheFields(BaseModel):
     max_answer_bytes: int = Field(default=1 << 20, ge=1, le=MAX_ANSWER_BYTES, description="Larger ones are not cached")
 
     def stated(self) -> dict[str, Any]:
-        """Return all of it, as plain data."""
+        """Return the stated fields as plain data."""
         return self.model_dump(mode="json")

@@ -51,7 +51,7 @@ class GuardFields(_Fields):
 
 
 class ShadowFields(_Fields):
-    """Copies that are also sent to the candidate, and whose answers are discarded."""
+    """Copies of requests that are sent to the candidate in addition, and whose answers are discarded."""
 
     percent: Percent = Field(description="Percentage of the incumbent's requests")
     max_usd_per_day: Decimal = Field(
@@ -75,5 +75,5 @@ class RolloutFields(_Fields):
     promotes: bool = Field(default=False, description="Replace the incumbent on the route after the last step")
 
     def rules(self) -> dict[str, Any]:
-        """Return all of it, as plain data."""
+        """Return all settings as plain data."""
         return self.model_dump(mode="json", include=set(RolloutFields.model_fields))

@@ -21,7 +21,7 @@ class _Fields(BaseModel):
 
 
 class ConditionFields(_Fields):
-    """When an entry may be used: all that is stated must hold. See `contracts.serving.routes.Condition`."""
+    """When an entry may be used: all stated conditions must be met. See `contracts.serving.routes.Condition`."""
 
     tenants: Words = []
     tags: Annotated[dict[Word, Word], Field(max_length=16)] = Field(default={}, description="'*' is any value")
@@ -44,7 +44,7 @@ class ConditionFields(_Fields):
 
 
 class RouteEntryFields(_Fields):
-    """One way a route may go: to a model, or on to another route."""
+    """One entry of a route: it leads to a model or to another route."""
 
     model: str = Field(default="", max_length=200)
     route: str = Field(default="", max_length=200)
@@ -66,7 +66,7 @@ class CascadeFields(_Fields):
 
 
 class RouteFields(_Fields):
-    """Where a name leads. See `contracts.serving.routes.RouteSpec`."""
+    """The models and routes that a route's name leads to. See `contracts.serving.routes.RouteSpec`."""
 
     choose: list[RouteEntryFields] = Field(
         max_length=MAX_ENTRIES, description="Entries that share the requests by weight"

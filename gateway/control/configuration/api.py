@@ -81,7 +81,7 @@ class IssuedKeyOut(BaseModel):
 
 
 class PlanOut(BaseModel):
-    """The steps, and whether they were applied. `issued` has the secrets of new keys."""
+    """The steps, and whether they were applied. `issued` contains the secrets of new keys."""
 
     applied: bool
     steps: list[StepOut]

@@ -22,7 +22,7 @@ RowT = TypeVar("RowT")
 
 
 class JoinedDatabase(ControlDatabase):
-    """A database whose sessions are all the one of a transaction in progress, which alone commits."""
+    """A database whose sessions all join one transaction in progress. Only that transaction commits."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -53,7 +53,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[EntryT]):
-    """An object that is there. What has ended stays for the books: it may be neither pruned nor exported."""
+    """An existing object. One that has ended is kept for reports: it is neither pruned nor exported."""
 
     entry: EntryT
     is_prunable: bool = True
@@ -71,7 +71,7 @@ class Change(Generic[EntryT]):
 
 
 class Kind(ABC, Generic[EntryT]):
-    """A kind of object. `section` is its list in the YAML file, `noun` one of them in a sentence."""
+    """A kind of object. `section` is its list in the YAML file, `noun` its name in messages."""
 
     section: str
     noun: str
@@ -85,12 +85,12 @@ class Kind(ABC, Generic[EntryT]):
         """Return what identifies an entry's object."""
 
     def names(self, entry: EntryT) -> tuple[str, ...]:
-        """Return all identities that an entry can be found by, best first."""
+        """Return all identities by which an entry's object can be found, the most specific first."""
         return (self.identity(entry),)
 
     @abstractmethod
     def current(self, context: Context) -> Iterable[Found[EntryT]]:
-        """Yield the objects that are there."""
+        """Yield the existing objects."""
 
     @abstractmethod
     def create(self, context: Context, entry: EntryT) -> None:
@@ -105,7 +105,7 @@ class Kind(ABC, Generic[EntryT]):
         """Remove an object."""
 
     def completed(self, context: Context, entry: EntryT, before: EntryT) -> EntryT:
-        """Return an entry with what it leaves open filled in from the object that is there."""
+        """Return an entry in which omitted fields have the values of the existing object."""
         kept = {name: getattr(before, name) for name in self.secrets if not getattr(entry, name)}
         return entry.model_copy(update=kept)
 
@@ -119,7 +119,7 @@ class Kind(ABC, Generic[EntryT]):
         return [by_entry[id(entry)] for entry in self.ordered([one.entry for one in found])]
 
     def shown(self, entry: EntryT) -> dict[str, Any]:
-        """Return an entry as plain data without its defaults and secrets, as an export shows it."""
+        """Return an entry as plain data for an export, without defaults and secrets."""
         hidden = {*self.secrets, *self.not_exported}
         return {name: value for name, value in plain(entry).items() if name not in hidden}
 

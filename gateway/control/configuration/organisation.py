@@ -33,7 +33,7 @@ class _Named(Kind[EntryT]):
 
 
 class Tenants(_Named[ConfiguredTenant]):
-    """Organisations that pay. One that is removed is deactivated: its rows stay for the books."""
+    """Tenants. A removed one is deactivated, and its rows are kept for reports and invoices."""
 
     section, noun, entry = "tenants", "tenant", ConfiguredTenant
 
@@ -107,7 +107,7 @@ class ProjectEntry(ProjectBody):
 
 
 class Projects(_Named[ProjectEntry]):
-    """Pieces of work of one team."""
+    """Projects of a team."""
 
     section, noun, entry = "projects", "project", ProjectEntry
 

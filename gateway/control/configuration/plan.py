@@ -1,4 +1,4 @@
-"""Compares a configuration with what is there, and applies the difference in one transaction."""
+"""Compares a configuration with the existing objects, and applies the difference in one transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

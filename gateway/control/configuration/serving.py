@@ -194,7 +194,7 @@ class Routes(Kind[ConfiguredRoute]):
             yield Found(ConfiguredRoute.model_validate({**row.rules, "name": row.id, "is_active": row.is_active}))
 
     def ordered(self, entries: Sequence[ConfiguredRoute]) -> Sequence[ConfiguredRoute]:
-        """Return routes behind those that they lead to."""
+        """Return routes after the routes that they lead to."""
         by_name = {entry.name: entry for entry in entries}
         found: dict[str, ConfiguredRoute] = {}
         under_way: dict[str, None] = {}

@@ -178,7 +178,7 @@ class Limits(Kind[ConfiguredLimit]):
 
 
 class Budgets(Kind[ConfiguredBudget]):
-    """Budgets of money and GPU time, by id, or by what they count. What is spent stays."""
+    """Budgets of money and GPU time, by id, or by what they count. A change keeps the amount spent so far."""
 
     section, noun, entry = "budgets", "budget", ConfiguredBudget
     fixed = ("id", "tenant", "level", "subject", "model", "period", "starts_at")

@@ -41,7 +41,7 @@ class Slos(Kind[SloBody]):
 
 
 class ChannelEntry(ChannelBody):
-    """An alert channel. Left out of the entry of one that exists, the address stays."""
+    """An alert channel. If an existing channel's entry omits the address, the stored one is kept."""
 
     address: Annotated[str, Field(max_length=500, repr=False)] = ""
 

@@ -65,7 +65,7 @@ _SERVICE: Final = ScimService(PROVIDER)
 
 
 def answer_of(asked: ScimRequest, tokens: TokenBook, database: ControlDatabase, address: str) -> ScimResponse:
-    """Return the answer of a request from a network address. It never raises."""
+    """Return the response to a request from a network address. Never raises."""
     try:
         author = Author("nobody", datetime.now(UTC))
         if _SERVICE.match(asked).operation is not Operation.service_provider_config:  # RFC 7644, section 4

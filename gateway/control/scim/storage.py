@@ -100,7 +100,7 @@ class DirectoryStorage(ScimStorage):
     def update(
         self, resource_type: ResourceType, resource: Resource[Any], *, expected_version: str | None = None
     ) -> Resource[Any]:
-        """Set an account or a team to what is stated now. Raise as `create` and `delete` do."""
+        """Replace an account's or team's fields by the stated ones. Raises as `create` and `delete` do."""
         with self._within() as session:
             entry = self._expected(session, resource_type, str(resource.id), expected_version)
             if resource_type.name == USER:

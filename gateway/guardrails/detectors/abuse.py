@@ -1,4 +1,4 @@
-"""The watch over keys: floods, probing, harvests and shared keys, by the rules of `algorithms.abuse.spec`."""
+"""Detects misuse of keys: floods, probing, harvesting and shared keys, by the rules of `algorithms.abuse.spec`."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Final
 from algorithms.abuse.key_watch import Use
 from algorithms.abuse.spec import AbuseSpec, abuse_spec
 from contracts.guardrails.finding import DEFINITION, About, Finding, Shown
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.identity.abuse.incidents import IncidentBook, Suspect
 from gateway.identity.abuse.key_watches import KeyWatches
 
@@ -32,18 +32,18 @@ class AbuseWatch:
         # What was said before is in every request of a conversation: what is asked now is the last of it.
         asked = next((each.text for each in reversed(shown) if each.text and each.role not in _NOT_ASKED), "")
         use = Use(asked, about.at_ns, about.address, about.user_agent, about.wants_logprobs, about.output_limit)
-        sightings = watch.look(use)
-        for sighting in sightings:
+        detections = watch.look(use)
+        for detection in detections:
             suspect = Suspect(about.tenant, about.key_id)
-            if self._incidents is not None and self._incidents.note(suspect, sighting, about.at_ns):
-                told = {"tenant": about.tenant, "key_id": about.key_id, "kind": sighting.kind}
-                _log.warning("abuse seen", extra={**told, "observed": sighting.observed, "limit": sighting.limit})
-        for sighting in sightings:
-            if sighting.action == "throttle":
-                raise sighting.error()
-        return tuple(Finding(0, 0, sighting.kind) for sighting in sightings)
+            if self._incidents is not None and self._incidents.note(suspect, detection, about.at_ns):
+                told = {"tenant": about.tenant, "key_id": about.key_id, "kind": detection.kind}
+                _log.warning("abuse seen", extra={**told, "observed": detection.observed, "limit": detection.limit})
+        for detection in detections:
+            if detection.action == "throttle":
+                raise detection.error()
+        return tuple(Finding(0, 0, detection.kind) for detection in detections)
 
 
-def build(settings: Mapping[str, object], means: Means) -> AbuseWatch:
-    """Build it. Raises ConfigurationError on settings that it does not have."""
-    return AbuseWatch(abuse_spec(settings), means.incidents)
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> AbuseWatch:
+    """Build the detector. Raises ConfigurationError on unknown or invalid settings."""
+    return AbuseWatch(abuse_spec(settings), dependencies.incidents)

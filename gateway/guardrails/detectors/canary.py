@@ -1,7 +1,7 @@
 """The canary: a marker in system prompts, and the detector that finds it in answers.
 
-On input it adds the marker and finds markers sent by callers, which have leaked before; on output it finds markers that
-leak.
+For requests it adds the marker, and finds markers that a caller sends, which must have leaked earlier. In answers it
+finds markers that are leaking now.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from algorithms.detectors.canary import CANARY_PATTERNS, canary_line, canary_marker, is_canary
 from contracts.guardrails.finding import About, Finding
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
@@ -38,7 +38,7 @@ class Canary:
         self._forms = Expression(*CANARY_PATTERNS)
 
     def mark(self, about: About) -> str:
-        """Return the line with the marker of the tenant's day."""
+        """Return the line with the marker for the tenant and the day."""
         return canary_line(canary_marker(self._secret, about.tenant, self._name, about.at_ns))
 
     def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
@@ -52,7 +52,7 @@ class Canary:
         )
 
 
-def build(settings: Mapping[str, object], means: Means) -> Canary:
-    """Build it. Raises ConfigurationError on settings that it does not have."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> Canary:
+    """Build the detector. Raises ConfigurationError on unknown or invalid settings."""
     known = read_settings(settings, CanarySettings)
-    return Canary(known, hmac.digest(means.pepper, b"guardrails canary", hashlib.sha256))
+    return Canary(known, hmac.digest(dependencies.pepper, b"guardrails canary", hashlib.sha256))

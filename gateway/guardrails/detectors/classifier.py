@@ -1,7 +1,7 @@
-"""The classifier: texts with the meaning of labelled examples, by their embeddings.
+"""The classifier: finds texts with the same meaning as labelled examples, by embeddings.
 
 A score combines the distance to the centroid of a label's examples and to the three nearest ones. Its threshold is
-calibrated on the examples themselves (`gateway/routing/semantic`), as for semantic routes.
+calibrated on the examples (`gateway/routing/semantic`), as for semantic routes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from msgspec import Meta
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Finding, Shown
 from contracts.serving.semantic import SemanticSpec, semantic_spec
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.settings import read_settings
 from gateway.routing.semantic.reader import PromptEmbedder, SemanticReader
 
@@ -33,7 +33,9 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings. `labels` are what to find, `others` examples of other texts. `on_failure` has no default."""
+    """Settings. `labels`: the kinds of text to find. `others`: examples of texts of no kind. `on_failure` has no
+    default.
+    """
 
     labels: tuple[LabelSettings, ...]
     on_failure: Literal["fail_open", "fail_closed"]
@@ -43,7 +45,9 @@ class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Classifier:
-    """Classifies texts. It is trained at its first use; until then, and without an embedder, it counts as failed."""
+    """Classifies texts. It is trained at its first use. Until it is trained, and without an embedder, it counts as
+    failed.
+    """
 
     def __init__(self, settings: ClassifierSettings, spec: SemanticSpec, embedder: PromptEmbedder) -> None:
         self._settings = settings
@@ -68,8 +72,10 @@ class Classifier:
         await self._reader.close()
 
 
-def build(settings: Mapping[str, object], means: Means) -> Classifier:
-    """Build it. Raises ConfigurationError on settings that it does not have, and without an embedder."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> Classifier:
+    """Build the detector. Raises ConfigurationError on unknown or invalid settings, and if the gateway has no
+    embedder.
+    """
     known = read_settings(settings, ClassifierSettings)
     labels = [
         {"name": label.name, "utterances": label.examples, "threshold": label.threshold} for label in known.labels
@@ -78,6 +84,6 @@ def build(settings: Mapping[str, object], means: Means) -> Classifier:
         spec = semantic_spec({"intents": labels, "others": known.others})
     except ConfigurationError as error:
         raise ConfigurationError(f"classifier: {error.message}") from error
-    if spec is None or means.embedder is None:
+    if spec is None or dependencies.embedder is None:
         raise ConfigurationError("classifier: there is no embedder here; it runs in a gateway")
-    return Classifier(known, spec, means.embedder)
+    return Classifier(known, spec, dependencies.embedder)

@@ -9,7 +9,7 @@ import msgspec
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.plain_text import plain_text
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.screening.expression import Expression, checked, escaped
 from gateway.guardrails.settings import read_settings
 
@@ -33,7 +33,7 @@ class DenySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DenyList:
-    """Finds what is listed."""
+    """Detector of the words and expressions on the configured list."""
 
     def __init__(self, sources: dict[str, str]) -> None:
         self.patterns = tuple(sources.values())
@@ -46,7 +46,7 @@ class DenyList:
         return sorted(found, key=lambda one: (one.start, -one.end))
 
 
-def build(settings: Mapping[str, object], means: Means) -> DenyList:
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> DenyList:
     """Build a deny list. Raises ConfigurationError on an invalid entry."""
     given = read_settings(settings, DenySettings)
     if not given.keywords and not given.expressions:

@@ -1,4 +1,4 @@
-"""The detector of prompt injection: texts by third parties that try to take control of the model."""
+"""The detector of prompt injection: text from third parties that tries to take control of the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from msgspec import Meta
 from algorithms.detectors.injection import DEFAULT_THRESHOLD, injection_in
 from algorithms.detectors.injection_traces import TRACES
 from contracts.guardrails.finding import Finding
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
@@ -51,6 +51,6 @@ class InjectionDetector:
         return tuple(Finding(0, 0, name, suspicion.score) for name in strongest[:_MOST_KINDS])
 
 
-def build(settings: Mapping[str, object], means: Means) -> InjectionDetector:
-    """Build it. Raises ConfigurationError on settings that it does not have."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> InjectionDetector:
+    """Build the detector. Raises ConfigurationError on unknown or invalid settings."""
     return InjectionDetector(read_settings(settings, InjectionSettings))

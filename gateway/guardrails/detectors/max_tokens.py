@@ -1,4 +1,4 @@
-"""Limits the answer length: a default if the caller sets none, and a maximum."""
+"""Limits the answer length: a default if the caller sets no limit, and a maximum."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ import msgspec
 from contracts.api.chat import GenerationRequest, PositiveInt
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.request_rule import Objection
 from gateway.guardrails.settings import read_settings
 
@@ -29,7 +29,7 @@ class AnswerLength:
         self._default = settings.default if settings.default is not None else settings.most
 
     def judge(self, requested: str, request: AnyRequest, fields: Mapping[str, object]) -> Sequence[Objection]:
-        """Judge by what is stated, in either of its two fields."""
+        """Object to a limit above the maximum, in either of the two fields that can state it."""
         most = self._most
         if most is None or not isinstance(request, GenerationRequest):
             return ()
@@ -46,7 +46,7 @@ class AnswerLength:
         return {FIELDS[0]: self._default}
 
 
-def build(settings: Mapping[str, object], means: Means) -> AnswerLength:
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> AnswerLength:
     """Build the rule. Raises ConfigurationError if it is empty, or contradicts itself."""
     given = read_settings(settings, LengthSettings)
     if given.default is None and given.most is None:

@@ -1,7 +1,7 @@
-"""The moderation webhook: an external server judges the texts, in the format of OpenAI's moderation endpoint.
+"""The moderation webhook: an external server inspects the texts, in the format of OpenAI's moderation endpoint.
 
-Requests to it are signed like other webhooks. It has a time limit; the policy decides what applies if it does not
-answer: `fail_closed`, as if it had found something, or `fail_open`, as if it had not.
+Requests to it are signed like other webhooks, and have a time limit. If it does not answer, the policy decides:
+`fail_closed` treats the text as if something was found, `fail_open` as if nothing was.
 """
 
 import logging
@@ -18,7 +18,7 @@ from backends.secrets.credential_references import read_reference
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Finding, Shown
 from contracts.rules.webhook_signature import SIGNATURE_HEADER, signature_of
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.settings import read_settings
 
 _log = logging.getLogger(__name__)
@@ -35,10 +35,10 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ModerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings. `on_failure` has no default: the policy must state it.
+    """Settings. `on_failure` has no default: the policy must state it. `categories`: those that count; empty means all.
 
-    `categories`: those that count; empty: all. `thresholds`: a category's minimum score, replacing the server's own
-    decision. `model` is passed on. `key_ref` ("env:NAME" or "file:PATH") names its bearer token.
+    `thresholds`: minimum scores by category, which replace the server's own decision. `model` is sent to the server.
+    `key_ref` ("env:NAME" or "file:PATH") names the bearer token.
     """
 
     url: Annotated[str, Meta(min_length=8, max_length=500)]
@@ -62,7 +62,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Moderation:
-    """Asks the server about each request's texts together."""
+    """Sends all texts of a request to the server in one call."""
 
     def __init__(self, settings: ModerationSettings, questions: Questions, secret: bytes, bearer: str) -> None:
         self._settings = settings
@@ -72,8 +72,8 @@ class Moderation:
         self.failures = 0
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Return one finding about the whole text for each category; if the server does not answer, what the policy
-        states.
+        """Return one finding about the whole text for each category that was found. If the server does not answer,
+        return what the policy's `on_failure` states.
         """
         settings = self._settings
         texts = [each.text for each in shown if each.text and (not settings.roles or each.role in settings.roles)]
@@ -127,13 +127,15 @@ class Moderation:
         return (Finding(0, 0, _UNAVAILABLE, is_remark=settings.on_failure == "fail_open"),)
 
 
-def build(settings: Mapping[str, object], means: Means) -> Moderation:
-    """Build it. Raises ConfigurationError on settings that it does not have, or a key that cannot be read."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> Moderation:
+    """Build the detector. Raises ConfigurationError on unknown or invalid settings, and if the key cannot be read."""
     known = read_settings(settings, ModerationSettings)
     _check_url(known.url)
-    if means.questions is None:
+    if dependencies.questions is None:
         raise ConfigurationError("moderation: nothing can be asked from here; it runs in a gateway")
-    return Moderation(known, means.questions, means.webhook_secret, _bearer_at(known.key_ref, means))
+    return Moderation(
+        known, dependencies.questions, dependencies.webhook_secret, _bearer_at(known.key_ref, dependencies)
+    )
 
 
 def _check_url(url: str) -> None:
@@ -146,17 +148,17 @@ def _check_url(url: str) -> None:
         raise ConfigurationError("moderation: url is an http:// or https:// URL with a host, without user and password")
 
 
-def _bearer_at(key_ref: str, means: Means) -> str:
+def _bearer_at(key_ref: str, dependencies: DetectorDependencies) -> str:
     """Read a token; outside a gateway, only check that the reference is one that gateways may read."""
     if not key_ref:
         return ""
     try:
         kind, _, place = key_ref.partition(":")
-        if means.only_checks and kind in ("env", "file") and place:
-            if means.rules is not None:
-                means.rules.check(key_ref)
+        if dependencies.only_checks and kind in ("env", "file") and place:
+            if dependencies.rules is not None:
+                dependencies.rules.check(key_ref)
             return ""
-        value = read_reference(key_ref, means.rules)
+        value = read_reference(key_ref, dependencies.rules)
     except ConfigurationError as error:
         raise ConfigurationError(f"moderation, key_ref: {error.message}") from error
     if _SENDABLE.fullmatch(value) is None:

@@ -7,7 +7,7 @@ import msgspec
 
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.request_rule import Objection
 from gateway.guardrails.settings import read_settings
 
@@ -18,21 +18,21 @@ _ALWAYS: Final = frozenset(
 
 
 class ParameterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Top-level fields of a request; `allowed` empty: all that are not denied."""
+    """Top-level fields of a request. An empty `allowed` allows all fields that are not denied."""
 
     allowed: list[str] = []
     denied: list[str] = []
 
 
 class AllowedParameters:
-    """Objects to fields that are not allowed; leaving them out mends it."""
+    """Objects to fields that are not allowed. The correction is to remove them."""
 
     def __init__(self, settings: ParameterSettings) -> None:
         self._allowed = frozenset(settings.allowed)
         self._denied = frozenset(settings.denied)
 
     def judge(self, requested: str, request: AnyRequest, fields: Mapping[str, object]) -> Sequence[Objection]:
-        """Judge by the fields that are there and not null."""
+        """Object to each field that is present, not null, and not allowed."""
         refused = [name for name, value in fields.items() if value is not None and not self._may(name)]
         return [
             Objection("parameter", f"{name[:80]!r} may not be set here; leave it out", name[:80], {name: None})
@@ -49,7 +49,7 @@ class AllowedParameters:
         return name not in self._denied and (not self._allowed or name in self._allowed)
 
 
-def build(settings: Mapping[str, object], means: Means) -> AllowedParameters:
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> AllowedParameters:
     """Build the rule. Raises ConfigurationError if it is empty, or denies a field that every request has."""
     given = read_settings(settings, ParameterSettings)
     if not given.allowed and not given.denied:

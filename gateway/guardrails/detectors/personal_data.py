@@ -1,4 +1,4 @@
-"""Finds personal data of some kinds, each by its expressions and the check of what matches."""
+"""Finds personal data: each kind has regular expressions, and a check for what they match."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ Spans = list[tuple[int, int]]
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind of data: its expressions, and the check of a match."""
+    """One kind of data: its regular expressions, and the check for a match."""
 
     name: str
     patterns: tuple[str, ...]
@@ -29,7 +29,7 @@ class PersonalData:
         self._of_pattern = [number for number, kind in enumerate(kinds) for _ in kind.patterns]
 
     def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
-        """Find what is of these kinds; what two kinds claim is the first's."""
+        """Find data of these kinds. If two kinds match at one place, the first kind is reported."""
         found: list[Finding] = []
         places = Places()
         numbers = self._of_pattern if matching is None else [self._of_pattern[pattern] for pattern in matching]

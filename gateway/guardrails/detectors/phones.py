@@ -1,4 +1,4 @@
-"""Telephone numbers: with a country's code as anywhere, without one as they are dialled in some regions."""
+"""Finds telephone numbers: with a country code anywhere, without one as they are dialled in the given regions."""
 
 import re
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def _may_be_abroad(number: str) -> bool:
 
 
 def phone_spans(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
-    """Find the telephone number that a run begins with: other groups of digits may follow it."""
+    """Find the telephone number at the start of a run of digit groups; the run may continue with other numbers."""
     if _DAY.match(text) is not None:
         return []
     ends = [place for place in range(len(text)) if not text[place].isdigit() and text[place - 1].isdigit() and place]

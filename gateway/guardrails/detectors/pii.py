@@ -1,4 +1,6 @@
-"""Personal data: card and account numbers, addresses, telephone numbers, national ids; each by its form and check."""
+"""Personal data: card and account numbers, addresses, telephone numbers, national ids. Each kind has a format and a
+check.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,10 +12,10 @@ from stdnum import iban
 
 from contracts.errors import ConfigurationError
 from contracts.recording.redaction import card_spans
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
 from gateway.guardrails.detectors.personal_data import Kind, PersonalData, Spans
 from gateway.guardrails.detectors.phones import ABROAD, LOCAL, phone_spans
-from gateway.guardrails.means import Means
 from gateway.guardrails.settings import read_settings
 
 # A card number's digits, with the blanks or hyphens that are printed between them (ISO/IEC 7812-1: 13 to 19).
@@ -30,14 +32,14 @@ _DEFAULT_KINDS: Final = ("card", "iban", "email", "phone", *SURE_IDS)
 
 
 class PiiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings. `kinds` to find; `regions` (ISO 3166) for telephone numbers without a country code."""
+    """Settings. `kinds`: what to find. `regions` (ISO 3166): where numbers without a country code are dialled."""
 
     kinds: tuple[str, ...] = _DEFAULT_KINDS
     regions: tuple[str, ...] = ("US",)
 
 
-def build(settings: Mapping[str, object], means: Means) -> PersonalData:
-    """Build what finds personal data. Raises ConfigurationError on an unknown kind or region."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> PersonalData:
+    """Build the detector. Raises ConfigurationError on an unknown kind or region."""
     given = read_settings(settings, PiiSettings)
     known = ("card", "iban", "email", "phone", *NATIONAL_IDS)
     for name in given.kinds:

@@ -12,7 +12,7 @@ from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.places import Places
 from contracts.recording.redaction import KEY_PREFIXES
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
@@ -41,7 +41,9 @@ _KINDS: Final = (*_SHAPES, ENTROPY)
 
 
 class SecretSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings. `kinds` to find; a word of 24 characters or more is random from `min_entropy_bits` per character on."""
+    """Settings. `kinds`: what to find. A word of at least 24 characters counts as random if it has at least
+    `min_entropy_bits` of entropy per character.
+    """
 
     kinds: tuple[str, ...] = _KINDS
     min_entropy_bits: Annotated[float, Meta(ge=3, le=6)] = 4.2
@@ -58,7 +60,7 @@ class Secrets:
         self._min_bits = min_entropy_bits
 
     def find(self, text: str, role: str, matching: Sequence[int] | None = None) -> Sequence[Finding]:
-        """Find secrets; one that is found by its format is not found again by its randomness."""
+        """Find secrets. One that is found by its format is not reported again as a random word."""
         found: list[Finding] = []
         places = Places()
         for number, (name, expression) in enumerate(self._shapes):
@@ -77,8 +79,8 @@ class Secrets:
         return sorted(found, key=lambda one: one.start)
 
 
-def build(settings: Mapping[str, object], means: Means) -> Secrets:
-    """Build what finds secrets. Raises ConfigurationError on an unknown kind."""
+def build(settings: Mapping[str, object], dependencies: DetectorDependencies) -> Secrets:
+    """Build the detector. Raises ConfigurationError on an unknown kind."""
     given = read_settings(settings, SecretSettings)
     unknown = next((name for name in given.kinds if name not in _KINDS), None)
     if unknown is not None or not given.kinds:

@@ -6,10 +6,10 @@ from typing import Final, cast
 
 from contracts.errors import ConfigurationError
 from contracts.guardrails.detector import AnyDetector
-from gateway.guardrails.means import Means
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.request_rule import RequestRule
 
-Build = Callable[[Mapping[str, object], Means], AnyDetector | RequestRule]
+Build = Callable[[Mapping[str, object], DetectorDependencies], AnyDetector | RequestRule]
 
 # Import strings rather than imports: a detector's libraries load only where a policy asks for it.
 DETECTORS: Final[Mapping[str, str]] = {
@@ -27,11 +27,13 @@ DETECTORS: Final[Mapping[str, str]] = {
 }
 
 
-def build_detector(kind: str, settings: Mapping[str, object], means: Means) -> AnyDetector | RequestRule:
+def build_detector(
+    kind: str, settings: Mapping[str, object], dependencies: DetectorDependencies
+) -> AnyDetector | RequestRule:
     """Build a detector. Raises ConfigurationError if the kind is unknown, or its settings are invalid."""
     place = DETECTORS.get(kind)
     if place is None:
         raise ConfigurationError(f"there is no detector {kind[:80]!r}; there are {', '.join(sorted(DETECTORS))}")
     module, _, name = place.partition(":")
     build = cast(Build, getattr(import_module(module), name))
-    return build(settings, means)
+    return build(settings, dependencies)

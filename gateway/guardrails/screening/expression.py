@@ -34,8 +34,8 @@ class Expression:
     def __init__(self, *sources: str, is_longest: bool = False) -> None:
         """Compile the expressions. Raises ConfigurationError if RE2 refuses them.
 
-        `is_longest`: of the matches that start first the longest, whatever comes first among the sources. Its automaton
-        has fewer states.
+        `is_longest`: of the matches with the earliest start, the longest is found, in whatever order the sources are.
+        Its automaton has fewer states.
         """
         options = _options()
         options.longest_match = is_longest
@@ -47,7 +47,7 @@ class Expression:
         self.match = partial(found.Match, _ANYWHERE)
 
     def start(self, text: str, since: int = 0) -> int:
-        """Return the start of the leftmost match from `since` on; -1: there is none."""
+        """Return the start of the leftmost match at or after `since`; -1 if there is none."""
         data = text.encode()
         if len(data) == len(text):
             return int(self.match(data, since, len(data))[0][0])
@@ -55,7 +55,7 @@ class Expression:
         return -1 if at < 0 else len(data[:at].decode())
 
     def first(self, text: str, since: int = 0) -> tuple[int, int]:
-        """Return start and end of the leftmost match from `since` on; -1: there is none."""
+        """Return start and end of the leftmost match at or after `since`; -1 if there is none."""
         data = text.encode()
         start: int
         end: int
@@ -94,14 +94,12 @@ class Expression:
 
 
 class ExpressionSet:
-    """Several expressions that are searched in one pass, with the ones that match as result."""
+    """Several expressions that are searched in one pass; the result is which of them match."""
 
     __slots__ = ("_all", "_any", "_match")
 
     def __init__(self, sources: Sequence[str], any_of: Expression) -> None:
-        """Compile the patterns. `any_of` matches where any of them does. Raise ConfigurationError if RE2 refuses
-        them.
-        """
+        """Compile the patterns. `any_of` matches if any of them does. Raises ConfigurationError if RE2 refuses them."""
         options = _options()
         found = _re2.Set(_ANYWHERE, options)
         for source in sources:
@@ -124,9 +122,9 @@ class ExpressionSet:
 
 
 def checked(source: str, where: str) -> str:
-    """Return an operator's expression after checking that it can be used. Raises ConfigurationError.
+    """Return an operator's expression after checking that RE2 accepts it. Raises ConfigurationError.
 
-    `where` names it: the expression itself may be confidential.
+    The error names it by `where`, because the expression itself may be confidential.
     """
     if not source or len(source) > MAX_CHARACTERS:
         raise ConfigurationError(f"{where} has {len(source)} characters; give 1 to {MAX_CHARACTERS}")

@@ -1,4 +1,4 @@
-"""Verdicts on definitions of tools, remembered: agents send the same ones with every request."""
+"""Remembers verdicts on tool definitions, because agents send the same definitions with every request."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ _entries: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class JudgedDefinitions:
-    """What stages make of definitions. `place` is the first that is blocked; `changed` is the JSON that goes on, if
-    something was cut.
+    """The stages' results on tool definitions. `place` is the first blocked definition. `changed` is the redacted JSON,
+    if anything was redacted.
     """
 
     verdicts: Sequence[Verdict] = ()
@@ -32,7 +32,7 @@ class JudgedDefinitions:
 
 
 def judge_definitions(screen: Screen, name: str, definitions: bytes) -> JudgedDefinitions:
-    """Look at what a field of this name defines, as JSON: a list of definitions. Raises MalformedBody."""
+    """Inspect the definitions in a request's field `name`, given as a JSON list. Raises MalformedBody."""
     try:
         parts = [bytes(one) for one in _entries(definitions)]
     except msgspec.ValidationError:  # it is no list
@@ -65,7 +65,7 @@ def _marked(verdict: Verdict) -> Verdict:
 
 
 class DefinitionMemory:
-    """Holds what was judged, by the policies and the definitions. The ones used longest ago are forgotten first."""
+    """A bounded cache of results by policies and definitions. The least recently used are evicted first."""
 
     def __init__(self, most_entries: int = _MOST_ENTRIES, most_bytes: int = _MOST_BYTES) -> None:
         self._most_entries = most_entries
@@ -74,18 +74,18 @@ class DefinitionMemory:
         self._judged: OrderedDict[bytes, JudgedDefinitions] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are held."""
+        """Return the number of cached results."""
         return len(self._judged)
 
     def find(self, key: bytes) -> JudgedDefinitions | None:
-        """Return what was judged."""
+        """Return a cached result; `None` if there is none."""
         found = self._judged.get(key)
         if found is not None:
             self._judged.move_to_end(key)
         return found
 
     def keep(self, key: bytes, judged: JudgedDefinitions) -> None:
-        """Remember what was judged, unless it alone takes all the room."""
+        """Cache a result, unless it alone exceeds the cache's size."""
         size = len(judged.changed or b"")
         if size > self._most_bytes or key in self._judged:
             return
@@ -97,5 +97,5 @@ class DefinitionMemory:
 
 
 def key_of(plan: str, definitions: bytes) -> bytes:
-    """Return what definitions are remembered by: a digest of them that is another one for each plan's digest."""
+    """Return the cache key of definitions: a digest of them and of the plan's digest."""
     return blake2b(definitions, digest_size=_DIGEST_BYTES, key=plan.encode()).digest()

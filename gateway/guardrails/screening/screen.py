@@ -1,4 +1,6 @@
-"""Screen a direction's texts: one combined expression first, then only the detectors that it points to."""
+"""Screens the texts of a request or an answer: one combined expression first, then only the detectors whose expressions
+match.
+"""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +42,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Screen:
-    """Ordered stages, each with its detector. Expressions are compiled when they are needed."""
+    """Ordered stages, each with its detector. Expressions are compiled at first use."""
 
     __slots__ = ("_always", "_candidates", "_has_set", "_is_anchored", "_owners", "_set", "patterns", "stages")
 
@@ -56,15 +58,15 @@ class Screen:
 
     @property
     def candidates(self) -> Expression | None:
-        """Return an expression for every place where a detector with expressions may find something; `None` if there is
-        none.
+        """Return one expression that matches wherever a detector with expressions may find something; `None` if no
+        detector has expressions.
         """
         if self._candidates is None and self.patterns:
             self._candidates = _expression_of(self.patterns)
         return self._candidates
 
     def check(self, texts: Sequence[Shown]) -> Screening:
-        """Inspect plain texts, all of a request or an answer."""
+        """Inspect the plain texts of a request or of an answer."""
         screening = Screening([], {})
         candidates = self.candidates
         if candidates is not None and not self._may_match(candidates, texts):
@@ -87,9 +89,8 @@ class Screen:
         return screening
 
     def finds_nothing_in(self, body: bytes, behind: bytes = b"") -> bool:
-        """Return whether surely no stage finds anything in any text of a JSON body, or in those from `behind` on.
-
-        Where that takes more than a search, as with rare escapes, the answer is False.
+        """Return whether it is certain that no stage finds anything in the texts of a JSON body, or in those from
+        offset `behind` on. If a search cannot decide it, for example because of rare escapes, the result is False.
         """
         if not self.stages:
             return True
@@ -149,7 +150,9 @@ class Screen:
         return candidates.start(joined) >= 0
 
     def looks(self, text: str, role: str) -> list[Look]:
-        """Return the stages' findings in one plain text, each place by the first stage that acts on it."""
+        """Return the stages' findings in one plain text. A place where several stages find something belongs to the
+        first stage that acts on it.
+        """
         return _looks(text, role, self._led_to(text))
 
 

@@ -16,10 +16,10 @@ _LETTERS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class Spelling(Protocol):
-    """Reads a text as detectors are to see it, and leads back."""
+    """Converts a text to the plain form that detectors inspect, and maps positions back to the original."""
 
     def plain(self, text: str) -> str:
-        """Return the plain text."""
+        """Return the plain form of a text."""
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
         """Return the range in the original text of the range from `start` to `end` in the plain text."""
@@ -32,7 +32,7 @@ class Spelling(Protocol):
 
 
 class AsIs:
-    """Text as it is."""
+    """Text without escapes."""
 
     def plain(self, text: str) -> str:
         """Return the plain text."""
@@ -47,12 +47,12 @@ class AsIs:
         return original_spans(text, spans)
 
     def unfinished(self, text: str) -> int:
-        """Return the length: every character is one."""
+        """Return the text's length: no character can be incomplete."""
         return len(text)
 
 
 class InJson:
-    """Text that is itself JSON, such as a tool's arguments: inspected by the content of its strings."""
+    """Text that is JSON, such as a tool's arguments. Detectors inspect the content of its strings."""
 
     def plain(self, text: str) -> str:
         """Return the plain text, escapes resolved."""

@@ -1,4 +1,4 @@
-"""One side's detectors on a streamed text: a possible start of a match is held back, the rest is passed on."""
+"""Runs one side's detectors on a streamed text: a possible start of a match is held back, the rest is sent."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ _ROLE: Final = "assistant"
 
 
 class StreamPlan:
-    """What the streams of one policy share: its screen, and the expression for all prefixes of matches."""
+    """What all streams of one policy share: its screen, and the expression for all prefixes of matches."""
 
     def __init__(self, screen: Screen) -> None:
         """Compile the expressions. Raise ConfigurationError if one cannot be matched in a stream."""
@@ -43,7 +43,7 @@ class StreamPlan:
         return candidates is not None and candidates.start(text) >= 0
 
     def stream(self, spelling: Spelling = AS_IS) -> "StreamScreen":
-        """Begin a text."""
+        """Return the screen of a new text."""
         return StreamScreen(self, spelling)
 
 
@@ -60,7 +60,9 @@ def _expressions(patterns: tuple[str, ...]) -> tuple[Expression, Expression]:
 
 
 class StreamScreen:
-    """One text. `take` and `flush` return what may be sent; after `blocked` nothing more may."""
+    """The screen of one streamed text. `take` and `flush` return what may be sent; once `blocked` is set, nothing more
+    may be sent.
+    """
 
     __slots__ = ("_before", "_first", "_found", "_held", "_is_quoted", "_plan", "_spelling", "blocked")
 
@@ -76,7 +78,7 @@ class StreamScreen:
 
     @property
     def is_holding(self) -> bool:
-        """Return whether anything waits."""
+        """Return whether any text is held back."""
         return bool(self._held)
 
     @property
@@ -85,7 +87,7 @@ class StreamScreen:
         return [stage.verdict(found) for stage, found in self._found.items()]
 
     def take(self, text: str) -> str:
-        """Remove and return a piece; return what may go out now."""
+        """Accept a piece of text; return what may be sent now."""
         if self.blocked is not None:
             return ""
         text = self._held + text
@@ -119,7 +121,7 @@ class StreamScreen:
         return self._release(text, whole, window, base, hold)
 
     def flush(self) -> str:
-        """Return the rest: nothing follows it."""
+        """Return the held-back rest, because no more text follows."""
         if self.blocked is not None or not self._held:
             return ""
         text = self._held
@@ -127,10 +129,8 @@ class StreamScreen:
         return self._release(text, text, window, len(self._before), len(window))
 
     def pause(self) -> str:
-        """Return the held-back text when something else comes in between: it stays held back as well, because more may
-        follow.
-
-        The returned text is returned again later, unless it is redacted meanwhile.
+        """Return a copy of the held-back text, because something else is sent between. The text stays held back,
+        because more may follow; it is returned again later, unless it is redacted meanwhile.
         """
         before, held, is_quoted = self._before, self._held, self._is_quoted
         out = self.flush()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from algorithms.abuse.spec import AbuseKind
 
 _MOST_OPEN: Final = 1000  # incidents; of more the one that was quiet for longest ends
@@ -16,7 +16,7 @@ _MOST_UNTOLD: Final = 2000  # that ended and wait to be published; beyond, the o
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The owner of the requests."""
+    """The payer of the requests that were detected."""
 
     tenant: str
     key_id: str
@@ -24,7 +24,7 @@ class Suspect:
 
 
 class IncidentBook:
-    """Holds open incidents, and the changes since the last report. For one event loop; `new_id` creates UUIDv7s."""
+    """Holds open incidents, and the changes since the last report. Not thread-safe. `new_id` creates UUIDv7s."""
 
     def __init__(self, gateway: str, new_id: Callable[[int], UUID]) -> None:
         self._gateway = gateway
@@ -38,21 +38,21 @@ class IncidentBook:
     def __len__(self) -> int:
         return len(self._open)
 
-    def note(self, suspect: Suspect, sighting: Sighting, at_ns: int) -> bool:
-        """Write a sighting down; return whether it begins an incident. `at_ns` is Unix time."""
+    def note(self, suspect: Suspect, detection: Detection, at_ns: int) -> bool:
+        """Record a detection; return whether it starts an incident. `at_ns` is Unix time."""
         self.sightings += 1
-        self.throttled += sighting.action == "throttle"
-        place = (suspect, sighting.kind)
+        self.throttled += detection.action == "throttle"
+        place = (suspect, detection.kind)
         known = self._open.pop(place, None)
         if known is not None and known.is_quiet(at_ns):
             self._change(known.ended())
             known = None
         if known is None:
             incident = Incident.begun(
-                str(self._new_id(at_ns)), self._gateway, suspect.tenant, suspect.team, suspect.key_id, sighting, at_ns
+                str(self._new_id(at_ns)), self._gateway, suspect.tenant, suspect.team, suspect.key_id, detection, at_ns
             )
         else:
-            incident = known.seen_again(sighting, at_ns)
+            incident = known.seen_again(detection, at_ns)
         self._open[place] = incident
         self._change(incident)
         while len(self._open) > _MOST_OPEN:
@@ -61,13 +61,15 @@ class IncidentBook:
         return known is None
 
     def end_quiet(self, now_ns: int) -> None:
-        """End the incidents without a further sighting within their rule's window."""
+        """End the incidents without a further detection within their rule's window."""
         quiet = [place for place, incident in self._open.items() if incident.is_quiet(now_ns)]
         for place in quiet:
             self._change(self._open.pop(place).ended())
 
     def changes(self) -> Sequence[Incident]:
-        """Return the incidents changed since the last call; `put_back` those that could not be reported."""
+        """Return the incidents that changed since the last call. If they cannot be reported, give them to
+        `put_back`.
+        """
         changed, self._changed = list(self._changed.values()), {}
         return changed
 

@@ -1,4 +1,4 @@
-"""The watches of one policy's keys: a bounded number, of which the latest used stay."""
+"""The key watches of one policy: a bounded number; the least recently used are dropped."""
 
 from collections import OrderedDict
 from typing import Final
@@ -10,7 +10,7 @@ MOST_KEYS: Final = 500  # watched at once: some tens of kilobytes each at the mo
 
 
 class KeyWatches:
-    """Holds each key's watch. A key that returns after many others starts over."""
+    """Holds each key's watch. The counts of a key that was dropped start from zero."""
 
     def __init__(self, spec: AbuseSpec, most: int = MOST_KEYS) -> None:
         self._spec = spec
@@ -26,7 +26,7 @@ class KeyWatches:
         return sum([watch.size for watch in self._watches.values()])
 
     def of(self, tenant: str, key_id: str) -> KeyWatch | None:
-        """Return a key's watch; `None` if the policy is not about it."""
+        """Return a key's watch; `None` if the policy does not cover the key."""
         if self._spec.keys and key_id not in self._spec.keys:
             return None
         place = (tenant, key_id)

@@ -20,14 +20,16 @@ class Publisher(Protocol):
     """Publishes incidents. Calls block."""
 
     def publish(self, incidents: Sequence[Incident]) -> None:
-        """Write them. Raises TollkeeperError if that cannot be now."""
+        """Write incidents. Raises a TollkeeperError if that is not possible now."""
 
     def close(self) -> None:
         """Close connections."""
 
 
 class AbuseService:
-    """Holds a gateway's incidents, and publishes them; without a publisher they are in the log and on records."""
+    """Holds a gateway's incidents, and publishes them. Without a publisher they appear only in the log and on
+    records.
+    """
 
     def __init__(self, book: IncidentBook, clock: Clock, publisher: Publisher | None) -> None:
         self.book = book
@@ -42,7 +44,7 @@ class AbuseService:
             await self.tell()
 
     async def tell(self) -> None:
-        """Publish changes since the last call; what cannot be published now is kept for the next call."""
+        """Publish the changes since the last call. Changes that cannot be published now are kept for the next call."""
         self.book.end_quiet(self._clock.wall_ns())
         changed = self.book.changes()
         if not changed or self._publisher is None:

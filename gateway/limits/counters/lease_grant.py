@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.counters.amounts import joined, split
-from backends.counters.courier import Keys
+from backends.counters.batch_sender import Keys
 from contracts.rules.limits import Rule
 from gateway.limits.budgets.budget import PeriodLedger
 from gateway.limits.counters.escrow import Ledger
-from gateway.limits.counters.lease_link import Consumption, Link, Pace
+from gateway.limits.counters.lease_connection import Consumption, LeaseConnection, Pace
 
 if TYPE_CHECKING:
     from gateway.limits.counters.leased_escrow import LeasedEscrow
@@ -52,7 +52,7 @@ class LeaseGrant:
         "theirs",
     )
 
-    def __init__(self, counter: "LeasedEscrow", ledger: Ledger, key: str, link: Link) -> None:
+    def __init__(self, counter: "LeasedEscrow", ledger: Ledger, key: str, link: LeaseConnection) -> None:
         self.counter = counter
         self.ledger = ledger
         self.key = key

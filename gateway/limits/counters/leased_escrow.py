@@ -12,8 +12,8 @@ from contracts.rules.limits import BudgetSpec, LimitSpec
 from gateway.limits.budgets.budget import UNLIMITED, BudgetCounter, OnSettled, OnSettledLate, PeriodLedger
 from gateway.limits.counters.base import CounterState, Mark
 from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, Ledger
+from gateway.limits.counters.lease_connection import LeaseConnection
 from gateway.limits.counters.lease_grant import LeaseGrant
-from gateway.limits.counters.lease_link import Link
 
 _DAY_SECONDS: Final = 86_400
 _KEEP_SLOTS_SECONDS: Final = 3600
@@ -31,7 +31,7 @@ class LeasedEscrow:
     subject: str
     _ceiling: int
     _ledger: Ledger
-    _link: Link
+    _link: LeaseConnection
     _grant: LeaseGrant | None  # of the current period, as last requested
     _grants: dict[int, LeaseGrant]  # by the identity of its ledger, to which it holds a reference
 
@@ -123,7 +123,7 @@ class LeasedConcurrency(ConcurrencyCounter, LeasedEscrow):
     has_slots: ClassVar[bool] = True
     keep_seconds: ClassVar[int] = _KEEP_SLOTS_SECONDS
 
-    def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
+    def __init__(self, rule: LimitSpec, subject: str, link: LeaseConnection) -> None:
         super().__init__(rule, subject)
         self._link, self._grants, self._grant = link, {}, None
 
@@ -165,7 +165,7 @@ class LeasedConversation(ConversationCounter, LeasedEscrow):
 
     takes_at_once: ClassVar[bool] = False
 
-    def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
+    def __init__(self, rule: LimitSpec, subject: str, link: LeaseConnection) -> None:
         super().__init__(rule, subject)
         self._link, self._grants, self._grant = link, {}, None
 
@@ -215,7 +215,7 @@ class LeasedBudget(BudgetCounter, LeasedEscrow):
         self,
         rule: BudgetSpec,
         subject: str,
-        link: Link,
+        link: LeaseConnection,
         on_settled: OnSettled | None = None,
         on_settled_late: OnSettledLate | None = None,
     ) -> None:

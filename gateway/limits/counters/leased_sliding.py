@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from backends.counters.amounts import deltas, joined, merge, split
-from backends.counters.courier import Keys
+from backends.counters.batch_sender import Keys
 from contracts.rules.limits import LimitSpec, Window
 from gateway.limits.counters.base import CounterState, Mark
-from gateway.limits.counters.lease_link import Link, Pace
+from gateway.limits.counters.lease_connection import LeaseConnection, Pace
 from gateway.limits.counters.open_charges import OpenCharges
 
 _MILLISECOND_NS: Final = 1_000_000
@@ -65,11 +65,11 @@ class Charge(Mark):
 
 
 class LeasedSliding:
-    """The count of one limit for one subject over its sliding window, as far as this gateway takes part in it."""
+    """This gateway's part of one limit's count for one subject over a sliding window."""
 
     takes_at_once: ClassVar[bool] = False
 
-    def __init__(self, rule: LimitSpec, subject: str, link: Link) -> None:
+    def __init__(self, rule: LimitSpec, subject: str, link: LeaseConnection) -> None:
         assert rule.window is not None
         self.rule = rule
         self.subject = subject

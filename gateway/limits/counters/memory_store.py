@@ -12,7 +12,7 @@ from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.budgets.budget import BudgetCounter, OnSettled, OnSettledLate
 from gateway.limits.counters.base import Counter, Line, Shortage
 from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter
-from gateway.limits.counters.held_places import MAX_PLACES_OF_ONE, Place
+from gateway.limits.counters.retry_slots import MAX_SLOTS_OF_ONE, RetrySlot
 from gateway.limits.counters.sliding import SlidingCounter
 
 _LimitCounter: TypeAlias = SlidingCounter | ConcurrencyCounter | ConversationCounter
@@ -87,7 +87,7 @@ class MemoryStore:
         now_ns: int,
         *,
         may_claim: bool = True,
-        most_places: int = MAX_PLACES_OF_ONE,
+        most_places: int = MAX_SLOTS_OF_ONE,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
         """Return `None` if all lines have room now; else the shortage, and until when the claimant's retry slot is
@@ -149,11 +149,11 @@ class MemoryStore:
         now_ns = self._clock()
         places = 0
         for name, holder in list(self._holders.items()):
-            held = holder.held_places(now_ns)
+            held = holder.retry_slots(now_ns)
             places += held
             if not held:
                 del self._holders[name]
-        return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "held_places": places}
+        return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "retry_slots": places}
 
     def open_window(self, rule: LimitSpec, subject: str) -> SlidingCounter:
         """Return the counter of a limit with a window and a subject, as `open` does."""
@@ -238,7 +238,7 @@ def _fits_place(
 
 def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:
     """Let a claimant that retries early use up its own later slots; return whether it then has room."""
-    given: list[tuple[SlidingCounter, list[Place]]] = []
+    given: list[tuple[SlidingCounter, list[RetrySlot]]] = []
     for counter, amount in short:
         places = counter.make_way(claimant, amount, now_ns) if isinstance(counter, SlidingCounter) else None
         if places is None:
@@ -253,7 +253,7 @@ def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns:
 def _own_turn(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> int | None:
     """Return when the claimant's next slot is due, if it has one at each counter that is short."""
     turns = [
-        counter.next_place(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
+        counter.next_slot(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
     ]
     known = [turn for turn in turns if turn is not None]
     return max(known) if known and len(known) == len(turns) else None

@@ -75,6 +75,6 @@ class OpenCharges:
         self.is_told = False
 
     def forget_told(self) -> _Books:
-        """Assume that Redis has lost all of it; return what it had, charges and leases."""
+        """Assume that Redis has lost everything that it was sent. Return what it had: charges and leases."""
         told, self._told = self._told, ({}, {})
         return told

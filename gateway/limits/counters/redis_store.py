@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from backends.counters.address import CountersAddress
+from backends.counters.batch_sender import Answer, BatchSender
 from backends.counters.connection import CountersConnection
-from backends.counters.courier import Answer, Courier
 from backends.counters.server_clock import ServerClock
 from backends.processes.running_time import RunningTimeout
 from contracts.errors import ConfigurationError
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.budgets.budget import OnSettled, OnSettledLate
 from gateway.limits.counters.base import Counter, Line, Shortage
-from gateway.limits.counters.lease_link import LeasedPart, Link
-from gateway.limits.counters.lease_parcels import Found, SeekParcel, SyncParcel
+from gateway.limits.counters.lease_commands import Found, SeekCommand, SyncCommand
+from gateway.limits.counters.lease_connection import LeaseConnection, LeasedAmount
 from gateway.limits.counters.leased_escrow import AnyLeasedEscrow, LeasedBudget, LeasedConcurrency, LeasedConversation
 from gateway.limits.counters.leased_sliding import LeasedSliding
 
@@ -75,12 +75,15 @@ class RedisStore:
         clock: ServerClock | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Accept Redis' address and this gateway's name, which no other living one may have.
+        """Accept Redis' address and this gateway's name, which must be unique among running gateways.
 
-        `expected_gateways` share while Redis is away and has not yet said how many live. `expiry_seconds` after its
-        last sign of life a gateway holds nothing any more. No request waits longer than `timeout_seconds` for a Redis
-        that is silent, nor four times as long for one that is slow; what is counted is the time in which this process
-        runs. Raises ConfigurationError if any of these is unusable. Connects at first use.
+        `expected_gateways`: among how many gateways the limits are divided if Redis is unreachable and has not yet
+        reported how many are running. `expiry_seconds`: time since its last message after which a gateway loses
+        everything that Redis granted to it. `timeout_seconds`: the longest that a request waits for a Redis that does
+        not answer; it waits up to four times as long for one that is slow. Only time in which this process runs is
+        counted.
+
+        Connects at first use. Raises ConfigurationError if an argument is unusable.
         """
         if not _NAME.fullmatch(gateway_name):
             raise ConfigurationError(
@@ -102,18 +105,18 @@ class RedisStore:
         self._expiry_seconds, self._timeout_seconds = expiry_seconds, timeout_seconds
         self._clock = clock or ServerClock()
         self._wall_ns = wall_ns
-        self._link = Link(self._clock, prefix := f"tollkeeper:{{{namespace}}}:")
+        self._link = LeaseConnection(self._clock, prefix := f"tollkeeper:{{{namespace}}}:")
         self._link.gateways = max(expected_gateways, 1)
         self._address = address
         connection = CountersConnection(address, timeout_seconds, namespace)
-        self._courier = Courier(
+        self._sender = BatchSender(
             connection, gateway_name, self._clock, self, prefix=prefix, expiry_seconds=expiry_seconds
         )
         self._counters: dict[_Name, _Leased] = {}
         self._to_visit: deque[_Name] = deque()
         self._idle_in_hand = 0
         self._generation_moved_ns = wall_ns()
-        self._seekers: set[SeekParcel] = set()
+        self._seekers: set[SeekCommand] = set()
         self._away_since_ns: int | None = None  # Unix; since when this gateway continues alone
         self._silent_turns = 0  # since then
         self._is_reported_away = False
@@ -131,12 +134,12 @@ class RedisStore:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
-        while not self._courier.is_joined:
-            self._courier.beat()
+        while not self._sender.is_joined:
+            self._sender.beat()
             await asyncio.sleep(0.01)
-            if self._courier.is_foreign:
+            if self._sender.is_foreign:
                 raise ConfigurationError(self._away_reason)
-            if self._away_since_ns is not None and not self._courier.is_name_taken:
+            if self._away_since_ns is not None and not self._sender.is_name_taken:
                 return
             if loop.time() > deadline:
                 raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")
@@ -172,10 +175,11 @@ class RedisStore:
         most_places: int = 256,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Ask Redis for room for all lines; `None` if `room` now says yes for each (the caller takes at once).
+        """Ask Redis for room for all lines. Return `None` if each counter's `room` is now sufficient; the caller then
+        takes immediately.
 
-        Otherwise a place is kept at every sliding counter, for the moment when all fit. It cannot be kept where slots
-        or a budget are what is short.
+        Otherwise a retry slot is reserved at every sliding counter, for the time when all lines fit. None is reserved
+        if concurrency slots or a budget are short.
         """
         self._seeks += 1
         asked: dict[_Leased, int] = {}
@@ -198,7 +202,7 @@ class RedisStore:
                 for counter, amount in asked.items()
                 if isinstance(counter, LeasedSliding) or not counter.is_counting_only
             ]
-            wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
+            wanted = SeekCommand(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
             found, refusal = await self._ask(wanted), None
             if found is None:
                 break
@@ -224,13 +228,15 @@ class RedisStore:
     async def close(self) -> None:
         """Report usage, return leases, and leave the group of gateways."""
         self._link.is_closing = True
-        if not self._link.is_away and self._courier.is_joined:
+        if not self._link.is_away and self._sender.is_joined:
             for part in list(self._link.active):
-                self._courier.post(SyncParcel(part))
-        await self._courier.finish(2 * self._timeout_seconds)
+                self._sender.post(SyncCommand(part))
+        await self._sender.finish(2 * self._timeout_seconds)
 
     def status(self) -> dict[str, object]:
-        """Return this gateway's state with Redis, the rules that run on shares, and how often Redis had to be asked."""
+        """Return this gateway's connection state with Redis, the rules that apply to its share only, and the number of
+        round trips.
+        """
         now_ns = self._wall_ns()
         status: dict[str, object] = {
             "kind": "redis",
@@ -240,7 +246,7 @@ class RedisStore:
             "gateways": self._link.gateways,
             "counters": len(self._counters),
             "active": len(self._link.active),
-            "round_trips": self._courier.round_trips,
+            "round_trips": self._sender.round_trips,
             "requests_with_round_trip": self._seeks,
             "charges": self._link.takes,
         }
@@ -299,7 +305,7 @@ class RedisStore:
             self._idle_in_hand = 0
 
     def on_granted_life(self, *, keeps_lease: bool) -> None:
-        """Stop using grants of an earlier session, except budgets' if the lease continues."""
+        """Drop the grants of the previous session; with `keeps_lease`, those of budgets stay valid."""
         for counter in self._counters.values():
             for part in _parts(counter):
                 part.forget_grants(keeps_lease=keeps_lease)
@@ -311,7 +317,7 @@ class RedisStore:
                 part.forget_data()
 
     def on_away(self, reason: str, *, is_silent: bool) -> None:
-        """Continue alone without waiting. Report it at once unless Redis is only late, perhaps for lack of CPU time."""
+        """Continue without Redis. Log it immediately unless Redis is only late, perhaps for lack of CPU time."""
         self._away_reason = reason
         if self._away_since_ns is None:
             self._silent_turns = 0
@@ -328,8 +334,8 @@ class RedisStore:
 
     def on_answer(self, answer: Answer) -> None:
         """Continue together with the other gateways."""
-        self._link.usable_until_ns = self._courier.usable_until_ns
-        self._link.lease_until_ns = self._courier.lease_until_ns
+        self._link.usable_until_ns = self._sender.usable_until_ns
+        self._link.lease_until_ns = self._sender.lease_until_ns
         self._link.gateways = max(answer.alive, 1)
         if self._away_since_ns is not None:
             away_seconds = (self._wall_ns() - self._away_since_ns) / _SECOND_NS
@@ -341,31 +347,31 @@ class RedisStore:
             self._link.is_away = False
             self._has_leases = True
 
-    async def _ask(self, parcel: SeekParcel) -> Found | None:
-        self._seekers.add(parcel)
-        self._courier.post(parcel)
+    async def _ask(self, command: SeekCommand) -> Found | None:
+        self._seekers.add(command)
+        self._sender.post(command)
         try:
             async with RunningTimeout(_LONGEST_WAIT * self._timeout_seconds):
-                return await parcel.found
+                return await command.found
         except (TimeoutError, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return None
         finally:
-            self._seekers.discard(parcel)
-            parcel.release()
+            self._seekers.discard(command)
+            command.release()
 
     def _tell_due(self) -> None:
         mono_ns = self._clock.now_ns()
         if not self._link.is_away:
             for part in list(self._link.active):
                 if part.is_due(mono_ns):
-                    self._courier.post(SyncParcel(part))
+                    self._sender.post(SyncCommand(part))
                 elif part.is_settled():
                     del self._link.active[part]
-        if mono_ns - self._courier.answered_ns > self._expiry_seconds * _SECOND_NS / _BEATS_PER_LIFE:
-            self._courier.beat()
+        if mono_ns - self._sender.answered_ns > self._expiry_seconds * _SECOND_NS / _BEATS_PER_LIFE:
+            self._sender.beat()
 
     def _watch_silence(self) -> None:
         """Report that Redis is unreachable once it has been silent for too many turns."""
@@ -435,7 +441,7 @@ class RedisStore:
         return None
 
 
-def _parts(counter: _Leased) -> Sequence[LeasedPart]:
+def _parts(counter: _Leased) -> Sequence[LeasedAmount]:
     return [counter] if isinstance(counter, LeasedSliding) else counter.grants()
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from contracts.rules.limits import LimitSpec, Window
 from gateway.limits.counters.base import CounterState, Mark
-from gateway.limits.counters.held_places import MAX_PLACES_OF_ONE, MAX_SECONDS_AHEAD, HeldPlaces, Place
+from gateway.limits.counters.retry_slots import MAX_SECONDS_AHEAD, MAX_SLOTS_OF_ONE, RetrySlot, RetrySlots
 from gateway.limits.demand import Amounts
 
 _MILLISECOND_NS: Final = 1_000_000
@@ -79,7 +79,7 @@ class SlidingCounter:
         self._first: Cell | None = None
         self._last: Cell | None = None
         self._cell: Cell | None = None  # the last, if it is this bucket's
-        self._held: HeldPlaces | None = None
+        self._held: RetrySlots | None = None
         self._remembered: dict[int, int] | None = None
 
     def room(self, now_ns: int, claimant: str = "") -> int:
@@ -145,7 +145,7 @@ class SlidingCounter:
         """Return whether nothing is charged in the window that ends now, and no retry slot is reserved."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
-        return not self._total and not self.held_places(now_ns)
+        return not self._total and not self.retry_slots(now_ns)
 
     def charges(self, now_ns: int) -> list[tuple[int, int]]:
         """Return the charges of the window that ends now, by bucket: (bucket number since 1970, amount)."""
@@ -178,7 +178,7 @@ class SlidingCounter:
         self._amount = rule.amount
         self._remembered = None
 
-    def held_places(self, now_ns: int) -> int:
+    def retry_slots(self, now_ns: int) -> int:
         """Return the number of reserved retry slots."""
         held = self._held
         if held is None:
@@ -189,29 +189,29 @@ class SlidingCounter:
             self._held = None
         return held.count
 
-    def may_hold(self, claimant: str, now_ns: int, due_ns: int, most: int = MAX_PLACES_OF_ONE) -> bool:
+    def may_hold(self, claimant: str, now_ns: int, due_ns: int, most: int = MAX_SLOTS_OF_ONE) -> bool:
         """Return whether a slot with this due time may be reserved for a claimant. Number and wait are bounded."""
         if not claimant or due_ns - now_ns > MAX_SECONDS_AHEAD * _SECOND_NS:
             return False
         return self._held is None or self._held.may_add(claimant, most)
 
-    def next_place(self, claimant: str, amount: int, now_ns: int) -> int | None:
+    def next_slot(self, claimant: str, amount: int, now_ns: int) -> int | None:
         """Return when the claimant's first later slot with room for `amount` is due; `None` if there is none."""
         later = self._held.later(claimant, self._not_before(now_ns)) if self._held is not None else []
         return next((place.due_ns for place in later if place.amount >= amount), None)
 
-    def make_way(self, claimant: str, amount: int, now_ns: int) -> list[Place] | None:
+    def make_way(self, claimant: str, amount: int, now_ns: int) -> list[RetrySlot] | None:
         """Release a claimant's later slots, as few as needed, so that `amount` fits now; return the released slots.
 
         A client that retries early is not blocked by its own slots. Return `None` and keep all if releasing them does
         not help.
         """
         held = self._held
-        given: list[Place] = []
+        given: list[RetrySlot] = []
         for place in held.later(claimant, self._not_before(now_ns)) if held is not None else []:
             if self.room(now_ns, claimant) >= amount:
                 break
-            given.append(Place(claimant, place.amount, place.bucket, place.due_ns, place.until_ns))
+            given.append(RetrySlot(claimant, place.amount, place.bucket, place.due_ns, place.until_ns))
             assert held is not None
             held.give_up(place)
             self._remembered = None
@@ -220,19 +220,19 @@ class SlidingCounter:
         self.hold_again(given)
         return None
 
-    def hold_again(self, places: list[Place]) -> None:
+    def hold_again(self, places: list[RetrySlot]) -> None:
         """Reserve the slots that `make_way` released again."""
         for place in places:
             if self._held is None:
-                self._held = HeldPlaces()
+                self._held = RetrySlots()
             self._held.add(place)
 
     def hold(self, claimant: str, amount: int, due_ns: int) -> None:
         """Reserve a slot for a time that `earliest` has just returned."""
         if self._held is None:
-            self._held = HeldPlaces()
+            self._held = RetrySlots()
         until_ns = due_ns + _GRIDS[self._window][2]
-        self._held.add(Place(claimant, amount, due_ns // self._width_ns, due_ns, until_ns))
+        self._held.add(RetrySlot(claimant, amount, due_ns // self._width_ns, due_ns, until_ns))
         # The remembered value stays a lower bound: one more slot can only make the wait longer.
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
@@ -285,7 +285,7 @@ class SlidingCounter:
 
         No slot ends within these windows, so their sum only grows where one is due.
         """
-        if not self.held_places(now_ns):
+        if not self.retry_slots(now_ns):
             return self._amount - self._total
         held = self._held
         assert held is not None

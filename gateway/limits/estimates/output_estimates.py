@@ -200,10 +200,10 @@ def learn_length(known: Iterable[Lengths], output_tokens: int, finish_reason: st
 
 
 class SteadyEstimates:
-    """What an OutputEstimator says, changed only where it differs by more than a fifth from what was said before.
+    """Estimates of an OutputEstimator that change only if they differ by more than a fifth from the previous one.
 
-    A refused request is kept a place of the size it asked for. Were its estimate to have grown by a few tokens when it
-    comes back, the place would be too small for it, and the wait it was told untrue.
+    A refused request gets a retry slot of the size that it asked for. If its estimate grew by a few tokens before the
+    retry, the slot would be too small, and the wait that the client was told would be wrong.
     """
 
     def __init__(self, estimator: OutputEstimator) -> None:

@@ -19,10 +19,10 @@ from collections import OrderedDict
 from typing import Final
 
 from contracts.rules.limits import PRIORITY_CLASSES, QueueSpec
-from gateway.limits.queue.lineup import Lineup
+from gateway.limits.queue.dispatch_order import DispatchOrder
 from gateway.limits.queue.pool_load import PoolLoad
 from gateway.limits.queue.request import PoolRoom, QueuedRequest
-from gateway.limits.queue.surplus import Surplus
+from gateway.limits.queue.shed_order import ShedOrder
 from gateway.limits.queue.tenant import LEVELS, Tenant
 
 IDLE_MEMORY_NS: Final = (
@@ -37,10 +37,10 @@ class FairQueue:
     def __init__(self, spec: QueueSpec) -> None:
         self.spec = spec
         self.load = PoolLoad(spec)
-        self.surplus = Surplus(spec)
+        self.shed_order = ShedOrder(spec)
         self.waiting = 0
         self.shed_by_class: dict[str, int] = dict.fromkeys(PRIORITY_CLASSES, 0)
-        self._lineup = Lineup(spec, self.load)
+        self._order = DispatchOrder(spec, self.load)
         self._tenants: dict[str, Tenant] = {}
         self._idle: OrderedDict[str, int] = OrderedDict()  # since when (ns)
         self._sequence = 0
@@ -52,7 +52,7 @@ class FairQueue:
         victim = None
         tenant = self._introduce(request)
         if self.waiting >= self.spec.max_waiting:
-            victim = self.surplus.who_gives_way(request, tenant)
+            victim = self.shed_order.who_gives_way(request, tenant)
             if victim is request:
                 request.state = "shed"
                 self.shed_by_class[request.priority] += 1
@@ -64,8 +64,8 @@ class FairQueue:
         if victim is not None:
             self._shed(victim)
         self._idle.pop(tenant.id, None)
-        self.surplus.add(request, tenant)
-        self._lineup.add(request, tenant)
+        self.shed_order.add(request, tenant)
+        self._order.add(request, tenant)
         return victim
 
     def next(self, now_ns: int, room: PoolRoom | None = None) -> QueuedRequest | None:
@@ -78,7 +78,7 @@ class FairQueue:
         self._look_at(room)
         if not self.waiting or not self.load.has_seat:
             return None
-        request = self._lineup.choose()
+        request = self._order.choose()
         if request is None:
             return None
         tenant = request.tenant
@@ -104,7 +104,7 @@ class FairQueue:
         if now_ns > self._now_ns:
             self._now_ns = now_ns
         tenant = self._introduce(request)
-        self._lineup.lift(request.level, tenant)
+        self._order.lift(request.level, tenant)
         self._begin(request, tenant)
         return True
 
@@ -137,7 +137,7 @@ class FairQueue:
         tenant.service = max(tenant.service + owed / request.weight, 0.0)
         self.load.give_back(request, tenant)
         if tenant.waiting and (owed < 0 or self.load.has_caps):
-            self._lineup.stand(tenant)
+            self._order.stand(tenant)
         self._rest(tenant)
 
     def withdraw(self, request: QueuedRequest, now_ns: int) -> None:
@@ -154,7 +154,7 @@ class FairQueue:
         """Shed and return the requests that have waited longer than their class's deadline."""
         self._advance(now_ns)
         late = []
-        while (request := self.surplus.pop_late(now_ns)) is not None:
+        while (request := self.shed_order.pop_late(now_ns)) is not None:
             self._shed(request)
             late.append(request)
         return late
@@ -165,10 +165,10 @@ class FairQueue:
             return
         self.spec = spec
         self.load.adopt(spec)
-        self.surplus.adopt(spec)
-        self._lineup.adopt(spec)
-        for tenant, requests in self.surplus.by_tenant().items():
-            self._lineup.add_again(tenant, requests)
+        self.shed_order.adopt(spec)
+        self._order.adopt(spec)
+        for tenant, requests in self.shed_order.by_tenant().items():
+            self._order.add_again(tenant, requests)
         self._advance(self._now_ns)  # raises what has waited long enough by the new spec now
 
     # what is told of it
@@ -188,7 +188,7 @@ class FairQueue:
     def _advance(self, now_ns: int) -> None:
         self._now_ns = max(self._now_ns, now_ns)
         if self.waiting:
-            self._lineup.age(self._now_ns)
+            self._order.age(self._now_ns)
 
     def _look_at(self, room: PoolRoom | None) -> None:
         if self.load.look_at(room):
@@ -197,7 +197,7 @@ class FairQueue:
     def _stand_all(self) -> None:
         """Place every tenant again; only if the bounds themselves have changed."""
         for tenant in self._tenants.values():
-            self._lineup.stand(tenant)
+            self._order.stand(tenant)
 
     def _introduce(self, request: QueuedRequest) -> Tenant:
         name = request.tenant_id
@@ -220,13 +220,13 @@ class FairQueue:
         tenant.service += self.spec.input_weight * tokens / request.weight
         self.load.take(request, tenant)
         if tenant.waiting and self.load.has_caps:
-            self._lineup.stand(tenant)
+            self._order.stand(tenant)
 
     def _take_out(self, request: QueuedRequest, tenant: Tenant) -> None:
         self.waiting -= 1
         tenant.waiting -= 1
-        self.surplus.remove(request, tenant)
-        self._lineup.remove(request, tenant)
+        self.shed_order.remove(request, tenant)
+        self._order.remove(request, tenant)
 
     def _shed(self, request: QueuedRequest) -> None:
         tenant = request.tenant
@@ -242,7 +242,7 @@ class FairQueue:
         if not self.waiting and not self.load.in_flight:
             self._tenants.clear()
             self._idle.clear()
-            self._lineup.forget_all()
+            self._order.forget_all()
             return
         self._idle[tenant.id] = self._now_ns
         for _ in range(min(_FORGOTTEN_AT_ONCE, len(self._idle))):
@@ -256,5 +256,5 @@ class FairQueue:
 
     def _is_ahead(self, tenant: Tenant) -> bool:
         """Return whether a tenant, if it came back, would not be lifted anyway."""
-        floors = [self._lineup.floor(level) for level in range(LEVELS)]
+        floors = [self._order.floor(level) for level in range(LEVELS)]
         return any(floor is not None and tenant.counter(level) > floor for level, floor in enumerate(floors))

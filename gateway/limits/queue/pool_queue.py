@@ -109,11 +109,11 @@ class PoolQueue:
 
     def state(self) -> dict[str, object]:
         """Return the state that GET /ready shows."""
-        load, surplus = self.fair.load, self.fair.surplus
+        load, shed_order = self.fair.load, self.fair.shed_order
         rate = self._rate.per_second(self._now_ns())
         return {
-            "waiting": surplus.waiting_by_class(),
-            "backlogged_tenants": surplus.backlogged_tenants,
+            "waiting": shed_order.waiting_by_class(),
+            "backlogged_tenants": shed_order.backlogged_tenants,
             "in_flight": load.in_flight,
             "tokens_in_flight": load.tokens_in_flight,
             "max_in_flight": load.max_in_flight,
@@ -149,7 +149,7 @@ class PoolQueue:
             self._timer = None
         if not self.fair.waiting:
             return
-        due_ns = self.fair.surplus.next_deadline_ns
+        due_ns = self.fair.shed_order.next_deadline_ns
         waits = [] if due_ns is None else [max(due_ns - now_ns, 0) * _NANO]
         if self._room_of is not None:
             waits.append(_POLL_SECONDS)
@@ -189,7 +189,7 @@ class PoolQueue:
         self._serve()
 
     def _refuse(self, request: QueuedRequest, reason: str) -> None:
-        ahead = self.fair.surplus.waiting_ahead_of(request.rank) + 1
+        ahead = self.fair.shed_order.waiting_ahead_of(request.rank) + 1
         wait = self._rate.wait_seconds(ahead, self._now_ns())
         error = QueueFull(
             f"pool {self.pool!r} is overloaded: {reason} ({self.fair.waiting} waiting, class {request.priority}); "
@@ -215,9 +215,9 @@ def _within(stated: PoolRoom, spec: QueueSpec) -> PoolRoom:
 
 
 class PoolQueues:
-    """The queues of a snapshot's pools; what waits in one lives through changes of its configuration.
-
-    `room_of` says what a pool's engine hosts have room for, `None`: ask nobody."""
+    """The queues of a snapshot's pools. Requests that wait stay in their queue when the configuration changes.
+    `room_of` returns the capacity that a pool's engine hosts report; `None`: no host is asked.
+    """
 
     def __init__(self, clock: Clock, room_of: RoomOf | None = None) -> None:
         self._clock = clock
@@ -225,12 +225,16 @@ class PoolQueues:
         self._queues: dict[str, PoolQueue] = {}
 
     def get(self, pool: str) -> PoolQueue:
-        """Return a pool's queue; for a pool that has gone meanwhile one in which nobody waits."""
+        """Return a pool's queue. For a pool that was removed meanwhile, return one that admits every request at
+        once.
+        """
         found = self._queues.get(pool)
         return found if found is not None else PoolQueue(pool, None, self._clock)
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Follow a snapshot: change living queues, open new ones, let everybody in where a pool has gone."""
+        """Apply a snapshot: reconfigure existing queues, create new ones, and admit all waiting requests of removed
+        pools.
+        """
         for pool in self._queues.keys() - snapshot.pools.keys():
             self._queues.pop(pool).reconfigure(None)
         for name, pool_spec in snapshot.pools.items():
@@ -245,5 +249,5 @@ class PoolQueues:
         return (queue for queue in self._queues.values() if queue.spec is not None)
 
     def state(self) -> dict[str, object]:
-        """Return what GET /ready shows: every pool that has a queue."""
+        """Return the state of every pool that has a queue, as GET /ready shows it."""
         return {queue.pool: queue.state() for queue in self.with_spec()}

@@ -57,7 +57,9 @@ class QueuedRequest:
 
 @dataclass(frozen=True, slots=True)
 class PoolRoom:
-    """What a pool can hold at once, `None` if unbounded, and how much of it others than this queue hold."""
+    """The maximum number of requests and tokens that a pool can run at once (`None`: unbounded), and how much of it is
+    used by others than this queue.
+    """
 
     max_in_flight: int | None = None
     max_tokens: int | None = None

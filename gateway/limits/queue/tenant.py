@@ -7,7 +7,7 @@ from contracts.rules.limits import PRIORITY_CLASSES
 from gateway.limits.queue.request import QueuedRequest
 
 if TYPE_CHECKING:
-    from gateway.limits.queue.line import Entry
+    from gateway.limits.queue.tenant_queue import Entry
 
 LEVELS: Final = len(PRIORITY_CLASSES)
 
@@ -20,7 +20,7 @@ class Tenant:
     requests in one class gets no credit for it later, and keeps its credit in other classes.
     """
 
-    __slots__ = ("id", "in_flight", "lifted", "service", "standings", "tokens_in_flight", "waiting")
+    __slots__ = ("id", "in_flight", "lifted", "service", "level_queues", "tokens_in_flight", "waiting")
 
     def __init__(self, name: str) -> None:
         self.id = name
@@ -29,7 +29,7 @@ class Tenant:
         self.in_flight = 0
         self.tokens_in_flight = 0
         self.waiting = 0
-        self.standings: list[Standing | None] = [None] * (2 * LEVELS)
+        self.level_queues: list[LevelQueue | None] = [None] * (2 * LEVELS)
 
     def counter(self, level: int) -> float:
         """Return the value by which the tenant is compared at a level."""
@@ -40,17 +40,17 @@ class Tenant:
         if self.service + self.lifted[level] < floor:
             self.lifted[level] = floor - self.service
 
-    def standing(self, level: int, is_long: bool) -> "Standing":
-        """Return the tenant's part of a line."""
+    def level_queue(self, level: int, is_long: bool) -> "LevelQueue":
+        """Return the tenant's queue for a level, for long or for short prompts."""
         place = 2 * level + is_long
-        found = self.standings[place]
+        found = self.level_queues[place]
         if found is None:
-            found = self.standings[place] = Standing(self, level, is_long)
+            found = self.level_queues[place] = LevelQueue(self, level, is_long)
         return found
 
     def waits_at(self, level: int, is_long: bool) -> bool:
-        """Return whether a request of the tenant waits in a line."""
-        found = self.standings[2 * level + is_long]
+        """Return whether a request of the tenant waits at a level, in the lane for long or for short prompts."""
+        found = self.level_queues[2 * level + is_long]
         return found is not None and found.waiting > 0
 
     @property
@@ -59,8 +59,10 @@ class Tenant:
         return not self.waiting and not self.in_flight
 
 
-class Standing:
-    """A tenant's requests in one line, oldest first. `entry` is the line's entry for the first request, if any."""
+class LevelQueue:
+    """A tenant's waiting requests of one level, oldest first. `entry` is its entry in the level's TenantQueue, if it is
+    there.
+    """
 
     __slots__ = ("_heap", "entry", "is_long", "level", "tenant", "waiting")
 
@@ -78,14 +80,14 @@ class Standing:
         heapq.heappush(self._heap, (request.sequence, request))
 
     def leave(self) -> None:
-        """Record that one request has left this line, at any position."""
+        """Record that one request has left this queue, at any position."""
         self.waiting -= 1
         if len(self._heap) > 2 * self.waiting + 8:
             self._heap = [pair for pair in self._heap if self._is_here(pair[1])]
             heapq.heapify(self._heap)
 
     def first(self) -> QueuedRequest | None:
-        """Return the oldest request of the line."""
+        """Return the oldest request of this queue."""
         heap = self._heap
         while heap:
             if self._is_here(heap[0][1]):

@@ -21,11 +21,11 @@ class MetricsEndpoint:
         self._access = access
 
     async def run(self) -> None:
-        """Read the metrics of inference servers that targets name, until cancelled."""
+        """Scrape the metrics of inference servers that targets name, until cancelled."""
         await self._page.upstreams.run()
 
     def check(self, exchange: Exchange) -> None:
-        """Raise AuthenticationFailed if the token is wanting or wrong."""
+        """Raise AuthenticationFailed if the token is missing or wrong."""
         names = [name.decode("latin-1") for name in exchange.headers]
         if not self._access.allows_metrics(exchange.address, names, exchange.headers.get(b"authorization", b"")):
             raise AuthenticationFailed(

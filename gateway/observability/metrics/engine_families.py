@@ -72,7 +72,7 @@ _UPSTREAM: Final[tuple[tuple[str, str, Kind, str], ...]] = (
 
 
 def gpu_families(hosts: Hosts) -> Iterator[Family]:
-    """Yield the GPUs' metrics, labelled by host and UUID."""
+    """Yield the metrics of GPUs, labelled by host and UUID."""
     devices = [
         ({"host": name, "gpu": uuid}, facts)
         for name, host in hosts.items()

@@ -1,7 +1,8 @@
-"""Our counts as `prometheus_client` metrics, rendered by it in Prometheus' text format (version 0.0.4).
+"""Converts the gateway's counts to `prometheus_client` metrics, which that library renders in Prometheus' text format
+(0.0.4).
 
-Its own counters are not used: they would duplicate ours, with a lock and a lookup by labels for every number of every
-request. Its metrics are created when the page is requested, a few lines at a time.
+The library's own counters are not used: they would duplicate the gateway's, with a lock and a lookup by labels for
+every number of every request. Its metrics are created when the page is requested, a few lines at a time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

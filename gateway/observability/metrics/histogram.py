@@ -1,4 +1,4 @@
-"""A histogram of durations with fixed buckets, in plain integers: what a request pays is a bisection."""
+"""A histogram of durations with fixed buckets, in integers. Counting a duration costs one bisection."""
 
 from bisect import bisect_left
 from collections.abc import Iterable

@@ -11,7 +11,9 @@ _EVERY_SECONDS: Final = 0.25
 
 
 class LoopLag:
-    """Sleeps four times a second and counts by how much each sleep was too long. uvloop's timers have 1 ms steps."""
+    """Sleeps four times a second, and counts by how much each sleep was too long. Timers of uvloop have a resolution of
+    1 ms.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

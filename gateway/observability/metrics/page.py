@@ -60,7 +60,7 @@ class Counters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of the numbers."""
+    """The objects from which the metrics page reads its values."""
 
     gateway: str
     clock: Clock
@@ -100,7 +100,7 @@ class MetricsPage:
         }
 
     async def rendered(self) -> bytes:
-        """Return the page in Prometheus' text format. Each series is read at one time, not all at the same."""
+        """Return the page in Prometheus' text format. Each series is read at one moment, but not all at the same."""
         budgets = await self._most_used_budgets()
         pieces: list[bytes] = []
         waiting = 0
@@ -197,7 +197,7 @@ class MetricsPage:
             [
                 ({"pool": queue.pool, "class": priority}, count)
                 for queue in queues
-                for priority, count in queue.fair.surplus.waiting_by_class().items()
+                for priority, count in queue.fair.shed_order.waiting_by_class().items()
             ],
         )
         yield Family(

@@ -24,13 +24,13 @@ _SIGNALS: Final = {
 
 
 class FirstTokenTimes:
-    """Times to first token within the last minute, by target, from servers' own sums."""
+    """Times to first token in the last minute, by target, computed from the sums and counts that servers report."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, _Stages]]] = {}
 
     def note(self, scrapes: Mapping[str, Scrape], at_seconds: float) -> None:
-        """Record what servers reported at a time on a monotonic clock. A restarted one counts from then on."""
+        """Record what servers reported at a time on a monotonic clock. The counts of a restarted server start again."""
         for gone in self._seen.keys() - scrapes.keys():
             del self._seen[gone]
         for name, scrape in scrapes.items():
@@ -57,7 +57,7 @@ class FirstTokenTimes:
 
 
 def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_tokens: FirstTokenTimes) -> Iterator[Family]:
-    """Yield each pool's signals, over its servers that answer. Unreported values have no sample."""
+    """Yield each pool's signals, over the servers that answered. Values that no server reports have no sample."""
     samples: dict[str, list[Sample]] = {name: [] for name in _SIGNALS}
     for pool in snapshot.pools.values():
         gauges = {

@@ -137,7 +137,9 @@ class RequestCounts:
             self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
 
     def note_alike(self, life: RequestState, alike: SeriesKey) -> None:
-        """Count a request that has a good answer, by its only attempt or from the cache."""
+        """Count a successful request that belongs to a series of equal ones: answered by its only attempt, or from the
+        cache.
+        """
         series = self.series.get(alike)
         if series is None:
             series = self._open(alike)
@@ -168,7 +170,7 @@ class RequestCounts:
             self._tenant(life.who.tenant).add("ok", usage, total)
 
     def note_lost(self, record: RequestRecord) -> None:
-        """Count a request that a crash ended, by its record."""
+        """Count a request that ended with a crash, by its record."""
         key = (record.api, record.operation, record.provider, record.model, record.pool, record.outcome, record.status)
         series = self.series.get(key)
         if series is None:
@@ -178,7 +180,7 @@ class RequestCounts:
             self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
 
     def note_unknown_caller(self, life: RequestState) -> None:
-        """Count a request whose caller proved nothing."""
+        """Count a request whose caller was not authenticated."""
         self._note_refusal(life)
 
     def _note_refusal(self, life: RequestState) -> None:

@@ -1,4 +1,4 @@
-"""The counts of requests as Prometheus metrics: each a sum over what it does not name."""
+"""The counts of requests as Prometheus metrics. Each metric sums over the labels that it does not have."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final

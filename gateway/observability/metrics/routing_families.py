@@ -1,4 +1,4 @@
-"""Metrics of routing: what policies know of replicas (pools that are used in turn have none), and semantic routes."""
+"""Metrics of routing: the state that policies have of replicas (none for pools used in turn), and semantic routes."""
 
 from collections.abc import Iterator
 from typing import TypedDict, cast

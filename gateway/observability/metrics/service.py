@@ -10,7 +10,7 @@ from gateway.wire.server import HttpServer
 
 
 class MetricsService:
-    """`start`, then `stop`. `own_port` 0: the metrics are on the data plane's port."""
+    """Runs the metrics from `start` to `stop`. With `own_port` 0 they are on the data plane's port."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class MetricsService:
         return self._endpoint if self._server is None else None
 
     async def start(self, host: str) -> None:
-        """Start to measure, and to listen. Raises ConfigurationError if the port cannot be had."""
+        """Start to measure and to listen. Raises ConfigurationError if the port is not available."""
         if self._server is not None:
             await self._server.start(host, self._own_port, port_setting="TOLLKEEPER_METRICS_PORT")
         self._measuring = [
@@ -41,7 +41,7 @@ class MetricsService:
         ]
 
     async def stop(self) -> None:
-        """Stop both."""
+        """Stop measuring and listening."""
         if self._server is not None:
             await self._server.stop(drain_seconds=0.0)
         for task in self._measuring:

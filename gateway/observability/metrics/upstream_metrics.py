@@ -19,7 +19,9 @@ SETTING: Final = "metrics_url"
 
 
 class UpstreamMetrics:
-    """Asks each target's server every five seconds. What is wrong with one is in its scrape, and harms no other."""
+    """Scrapes each target's server every five seconds. An error is stored in that target's scrape and does not affect
+    others.
+    """
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -34,7 +36,7 @@ class UpstreamMetrics:
         return {name: scraper.last for name, scraper in self._scrapers.items()} | self._refused
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Scrape until cancelled."""
         try:
             while True:
                 await self.look()

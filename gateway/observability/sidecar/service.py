@@ -25,7 +25,9 @@ _FLUSH_SECONDS: Final = 2.0
 
 
 class SidecarService:
-    """One vLLM's meter and its way to the collector. Raises ConfigurationError if socket or directory is unusable."""
+    """The meter of one vLLM, and the shipping of its records. Raises ConfigurationError if socket or directory is
+    unusable.
+    """
 
     def __init__(self, settings: SidecarSettings) -> None:
         # A name of each start's own: numbers of an engine's records have no holes.
@@ -47,7 +49,7 @@ class SidecarService:
         self.meter = VllmMeter(book, options)
 
     async def run(self) -> None:
-        """Hear and ship until cancelled. Raises what ends either of the two."""
+        """Receive measurements and ship records until cancelled. Raises the error of either task."""
         shipping = asyncio.create_task(self._shipper.run(), name="shipper")
         _log.info("meter sidecar ready", extra={"socket": str(self.meter.socket_path)})
         try:
@@ -61,7 +63,9 @@ class SidecarService:
             await asyncio.gather(shipping, return_exceptions=True)
 
     def look(self) -> None:
-        """Read what workers have sent, and write the resulting records to the journal. What does not fit is counted."""
+        """Read the workers' measurements, and write the resulting records to the journal. Records that do not fit are
+        counted.
+        """
         self.meter.collect()
         self._journal_steps(is_idle=self.meter.is_quiet)
 
@@ -79,7 +83,7 @@ class SidecarService:
 
 
 async def serve(service: SidecarService) -> None:
-    """Serve until SIGTERM or SIGINT. Raises what ends the service before that."""
+    """Serve until SIGTERM or SIGINT. Raises the error that ends the service earlier."""
     running = asyncio.create_task(service.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)

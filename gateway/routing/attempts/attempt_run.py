@@ -32,7 +32,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptMeans:
+class AttemptDependencies:
     """The dependencies of every attempt and race. `random` returns a number from 0 to 1."""
 
     targets: TargetRegistry

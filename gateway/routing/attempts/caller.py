@@ -11,7 +11,7 @@ from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, Sleep
+from gateway.routing.attempts.attempt_run import AttemptDependencies, AttemptRun, Sleep
 from gateway.routing.attempts.trial import Trial, costs_a_retry
 from gateway.routing.health.health_book import HealthBook
 
@@ -30,7 +30,7 @@ class Caller:
         """Accept the dependencies. `note_sent` is called with the request before each call of a target."""
         self.health = health
         self._clock = clock
-        self._means = AttemptMeans(targets, clock, health, health.random, sleep, note_sent)
+        self._means = AttemptDependencies(targets, clock, health, health.random, sleep, note_sent)
 
     async def call(
         self,

@@ -16,7 +16,7 @@ from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
 from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, is_final
+from gateway.routing.attempts.attempt_run import AttemptDependencies, AttemptRun, is_final
 from gateway.routing.attempts.racing_sink import RacingSink
 from gateway.routing.attempts.time_limits import TimeLimits
 
@@ -39,7 +39,7 @@ class Race:
 
     def __init__(
         self,
-        means: AttemptMeans,
+        means: AttemptDependencies,
         life: RequestState,
         reply: Reply,
         call: ModelCall,

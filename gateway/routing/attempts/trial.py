@@ -23,12 +23,12 @@ from contracts.recording.records import AttemptReason
 from contracts.serving.configuration import TargetSpec
 from gateway.replies.reply import Reply
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.attempt_run import AttemptMeans, AttemptRun, is_final
+from gateway.routing.attempts.attempt_run import AttemptDependencies, AttemptRun, is_final
 from gateway.routing.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
 from gateway.routing.attempts.race import Race
 from gateway.routing.attempts.time_limits import TimeLimits
 from gateway.routing.attempts.turn_order import turns
-from gateway.routing.health.breaker import Leave
+from gateway.routing.health.breaker import CallPermission
 from gateway.routing.health.pool_health import PoolHealth
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Trial:
 
     def __init__(
         self,
-        means: AttemptMeans,
+        means: AttemptDependencies,
         pool: PoolHealth,
         life: RequestState,
         reply: Reply,
@@ -199,7 +199,9 @@ class Trial:
         def second() -> TargetSpec | None:
             now_ns, life = clock.monotonic_ns(), self._life
             asked = {attempt.target.id for attempt in life.attempts if attempt.model is life.model}
-            others = (one for one in candidates if one.id not in asked and health.of(one).ask(now_ns) is Leave.YES)
+            others = (
+                one for one in candidates if one.id not in asked and health.of(one).ask(now_ns) is CallPermission.YES
+            )
             other = next(others, None)
             return other if other is not None and self._pool.hedging.spend(now_ns) else None
 

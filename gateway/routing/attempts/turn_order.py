@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from contracts.serving.configuration import PoolSpec, TargetSpec
-from gateway.routing.health.breaker import Leave
+from gateway.routing.health.breaker import CallPermission
 from gateway.routing.health.health_book import HealthBook
 
 
@@ -38,7 +38,7 @@ def turns(
     was_called = rest is not candidates
     for spec in _ordered(rest, book, clock()):
         health = book.of(spec)
-        if not health.is_away or health.ask(clock()) is not Leave.NO:
+        if not health.is_away or health.ask(clock()) is not CallPermission.NO:
             was_called = True
             yield spec
     if not was_called and book.pool(first.pool).policy.when_all_away == "call":
@@ -47,12 +47,12 @@ def turns(
 
 def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) -> list[TargetSpec]:
     asked = [(spec, book.of(spec).ask(now_ns)) for spec in candidates]
-    good = [spec for spec, leave in asked if leave is Leave.YES]
+    good = [spec for spec, leave in asked if leave is CallPermission.YES]
     if len(good) > 1:
         places = _meanwhile(_provider(candidates[0]), book)
         good.sort(key=lambda spec: places.get(_provider(spec), len(places)))
-    probes = [spec for spec, leave in asked if leave is Leave.PROBE]
-    return probes[:1] + good + [spec for spec, leave in asked if leave is Leave.RATHER_NOT] + probes[1:]
+    probes = [spec for spec, leave in asked if leave is CallPermission.PROBE]
+    return probes[:1] + good + [spec for spec, leave in asked if leave is CallPermission.RATHER_NOT] + probes[1:]
 
 
 def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
@@ -72,7 +72,7 @@ def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
 def _is_there(pool: PoolSpec, book: HealthBook, now_ns: int) -> bool:
     for spec in pool.targets:
         health = book.of(spec)
-        if not health.is_away or health.ask(now_ns) >= Leave.PROBE:
+        if not health.is_away or health.ask(now_ns) >= CallPermission.PROBE:
             return True
     return False
 

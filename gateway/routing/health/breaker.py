@@ -16,7 +16,7 @@ _MOST_LOST: Final = 3  # probes in a row: each made a request wait for another t
 State = Literal["closed", "open", "half_open", "recovering"]
 
 
-class Leave(IntEnum):
+class CallPermission(IntEnum):
     """Whether a call may be made now."""
 
     NO = 0
@@ -84,21 +84,21 @@ class Breaker:
         self._ramp_seconds = 0.0
         self._turned_ns = 0
 
-    def ask(self, now_ns: int) -> Leave:
+    def ask(self, now_ns: int) -> CallPermission:
         """Return whether a call may be made now. If the answer is PROBE, start it with `begin_probe`."""
         if self.is_calm:
-            return Leave.YES
+            return CallPermission.YES
         if self.state == "open":
             if now_ns < self.until_ns:
-                return Leave.NO
+                return CallPermission.NO
             self.state, self._good_probes = "half_open", 0
         if self.state == "half_open":
-            return Leave.NO if self._probes else Leave.PROBE
+            return CallPermission.NO if self._probes else CallPermission.PROBE
         share = (now_ns - self._recovered_at_ns) / (self._ramp_seconds * _SECOND_NS)
         if share >= 1:
             self._close()
-            return Leave.YES
-        return Leave.YES if self._random() < share else Leave.RATHER_NOT
+            return CallPermission.YES
+        return CallPermission.YES if self._random() < share else CallPermission.RATHER_NOT
 
     def wants_probe(self, now_ns: int) -> bool:
         """Return whether a probe is due and none is in progress."""

@@ -17,7 +17,7 @@ _TURN_SECONDS: Final = 1.0
 _LEAST_MILLISECONDS: Final = 3000  # a report outlives the interval at which the others read it
 
 
-class Note(msgspec.Struct, frozen=True, array_like=True):
+class FailureReport(msgspec.Struct, frozen=True, array_like=True):
     """A report of an open circuit: by which gateway, the number of openings so far, and why."""
 
     gateway: str
@@ -44,7 +44,7 @@ class SharedHealth:
         self._board = board
         self._gateway = gateway
         self._clock = clock
-        self._looked_into: dict[str, Note] = {}
+        self._looked_into: dict[str, FailureReport] = {}
         self.is_away = False
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class SharedHealth:
         self.is_away = False
         for name, packed in notes.items():
             with contextlib.suppress(msgspec.DecodeError):  # for example a later version's
-                self._take(name, breakers[name], msgspec.msgpack.decode(packed, type=Note))
+                self._take(name, breakers[name], msgspec.msgpack.decode(packed, type=FailureReport))
         self._looked_into = {name: note for name, note in self._looked_into.items() if name in notes}
         self._book.look()
 
@@ -81,11 +81,11 @@ class SharedHealth:
         for name, breaker in breakers.items():
             if breaker.state == "open":
                 left = max(breaker.until_ns - now_ns, 0) // 1_000_000
-                note = Note(self._gateway, breaker.opened, breaker.why)
+                note = FailureReport(self._gateway, breaker.opened, breaker.why)
                 posted[name] = (msgspec.msgpack.encode(note), max(left, _LEAST_MILLISECONDS))
         return posted
 
-    def _take(self, name: str, breaker: Breaker, note: Note) -> None:
+    def _take(self, name: str, breaker: Breaker, note: FailureReport) -> None:
         if note.gateway == self._gateway or self._looked_into.get(name) == note:
             return
         self._looked_into[name] = note

@@ -11,7 +11,7 @@ from contracts.errors import (
 )
 from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetReplaced
-from gateway.routing.health.breaker import Breaker, Leave
+from gateway.routing.health.breaker import Breaker, CallPermission
 
 if TYPE_CHECKING:
     from gateway.routing.health.pool_health import PoolHealth
@@ -65,15 +65,15 @@ class TargetHealth:
         self.firsts = self.firsts_ns = 0  # recent answers with a measured first token, and the sum of their times
         self.wholes = self.wholes_ns = 0  # complete answers
 
-    def ask(self, now_ns: int) -> Leave:
+    def ask(self, now_ns: int) -> CallPermission:
         """Return whether the target may be called now."""
         if not self.is_away:
-            return Leave.YES
-        leave = Leave.YES if self.breaker is None else self.breaker.ask(now_ns)
+            return CallPermission.YES
+        leave = CallPermission.YES if self.breaker is None else self.breaker.ask(now_ns)
         if self.provider_breaker is not None:
             leave = min(leave, self.provider_breaker.ask(now_ns))
         if self._rests(now_ns):
-            leave = min(leave, Leave.RATHER_NOT)
+            leave = min(leave, CallPermission.RATHER_NOT)
         self.look(now_ns)
         return leave
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf import struct_pb2
 
-from algorithms.routing.ask import Ask
+from algorithms.routing.policy_input import RoutingRequest
 from backends.ext_proc.messages import FULL_DUPLEX, STREAMED, ProcessingResponse
 from contracts.api.generation import Result
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable, UnknownModel, UpstreamUnreachable
@@ -20,9 +20,9 @@ from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, Targe
 from contracts.serving.discovery import discover_of
 from gateway.replies.progress import Progress
 from gateway.request.clock import Clock
-from gateway.routing.replicas.asks import estimated_ask
 from gateway.routing.replicas.choice import Choice, Placed
 from gateway.routing.replicas.router import Router
+from gateway.routing.replicas.routing_requests import estimated_request
 
 DESTINATION: Final = "x-gateway-destination-endpoint"
 _SUBSET: Final = "x-gateway-destination-endpoint-subset"
@@ -79,10 +79,12 @@ class Picker:
         placed = choice.begin(candidates[0], progress)
         return [endpoint_of(spec) for spec in candidates[:_MOST_FALLBACKS]], placed, progress
 
-    def _choice(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None) -> Choice:
+    def _choice(
+        self, model: ModelSpec, pool: PoolSpec, demand: RoutingRequest, within: frozenset[str] | None
+    ) -> Choice:
         if self._router.is_plain(pool):
             return Choice(self._router.choose(model, self._snapshot(), within))
-        return self._router.place(model, pool, ask, within)
+        return self._router.place(model, pool, demand, within)
 
 
 class _Stream:
@@ -209,11 +211,11 @@ def endpoint_of(spec: TargetSpec) -> str:
     return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
-def ask_of_body(fields: Mapping[str, Any], body: bytes, session: str) -> Ask:
+def ask_of_body(fields: Mapping[str, Any], body: bytes, session: str) -> RoutingRequest:
     """Return a request's demand on a pool, as a gateway would for the same body from a tenant without a salt."""
     most = fields.get("max_completion_tokens", fields.get("max_tokens", 0))
     output_tokens = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else 0
-    return estimated_ask(body, "", session, output_tokens, is_whole=fields.get("stream") is not True)
+    return estimated_request(body, "", session, output_tokens, is_whole=fields.get("stream") is not True)
 
 
 def _model_of(fields: Mapping[str, Any], snapshot: Snapshot) -> ModelSpec:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.fleet import Fleet
-from algorithms.routing.replica import Hold, Replica
+from algorithms.routing.policy_input import PoolView, RoutingRequest
+from algorithms.routing.replica import Replica, RoutedRequest
 from contracts.api.generation import Result
 from contracts.errors import ClientGone, HedgeLost, TollkeeperError, UpstreamError
 from contracts.serving.configuration import TargetSpec
@@ -16,21 +16,23 @@ from gateway.routing.replicas.regret import Sample
 class Placed:
     """A request at one replica. Call `end` once."""
 
-    __slots__ = ("_choice", "_clock", "_hold", "_progress", "_replica")
+    __slots__ = ("_choice", "_clock", "_routed", "_progress", "_replica")
 
-    def __init__(self, choice: "Choice", replica: Replica, hold: Hold, progress: Progress, clock: Clock) -> None:
+    def __init__(
+        self, choice: "Choice", replica: Replica, routed: RoutedRequest, progress: Progress, clock: Clock
+    ) -> None:
         self._choice = choice
         self._replica = replica
-        self._hold = hold
+        self._routed = routed
         self._progress = progress
         self._clock = clock
-        if not hold.is_blind:
+        if not routed.is_blind:
             progress.on_first = self._note_first
 
     def _note_first(self, now_ns: int) -> None:
-        hold, usage = self._hold, self._progress.usage
-        hold.computed = usage.input_text if self._progress.count_method == "exact" else None
-        self._choice.fleet.first_token(self._replica, hold, now_ns)
+        routed, usage = self._routed, self._progress.usage
+        routed.computed = usage.input_text if self._progress.count_method == "exact" else None
+        self._choice.fleet.first_token(self._replica, routed, now_ns)
 
     def end(self, result: Result, error: TollkeeperError | None) -> None:
         """Record the end of the attempt."""
@@ -38,11 +40,11 @@ class Placed:
         now_ns = self._clock.monotonic_ns()
         sample = self._choice.sample
         if sample is not None and error is None:
-            sample.note(self._replica.id, self._hold, result.usage, now_ns)
+            sample.note(self._replica.id, self._routed, result.usage, now_ns)
         has_failed = isinstance(error, UpstreamError) and not isinstance(error, ClientGone | HedgeLost)
         self._choice.fleet.end(
             self._replica,
-            self._hold,
+            self._routed,
             now_ns,
             output_tokens=result.usage.output_tokens,
             has_failed=has_failed,
@@ -53,21 +55,21 @@ class Placed:
 class Choice:
     """A request's candidates, best first. Without a `fleet` nothing is counted."""
 
-    __slots__ = ("_ask", "_clock", "_sight", "candidates", "fleet_or_none", "sample")
+    __slots__ = ("_demand", "_clock", "_view", "candidates", "fleet_or_none", "sample")
 
     def __init__(
         self,
         candidates: Sequence[TargetSpec],
         fleet: Fleet | None = None,
-        ask: Ask | None = None,
-        sight: Sight | None = None,
+        demand: RoutingRequest | None = None,
+        view: PoolView | None = None,
         clock: Clock | None = None,
         sample: Sample | None = None,
     ) -> None:
         self.candidates = candidates
         self.fleet_or_none = fleet
-        self._ask = ask
-        self._sight = sight
+        self._demand = demand
+        self._view = view
         self._clock = clock
         self.sample = sample
 
@@ -83,13 +85,13 @@ class Choice:
 
         The time of the first token comes from `progress`; `is_blind`: it cannot be observed.
         """
-        fleet, ask, sight, clock = self.fleet_or_none, self._ask, self._sight, self._clock
-        if fleet is None or ask is None or sight is None or clock is None:
+        fleet, demand, view, clock = self.fleet_or_none, self._demand, self._view, self._clock
+        if fleet is None or demand is None or view is None or clock is None:
             return None
         place = fleet.place_of(spec)
         if place is None:
             return None
         replica = fleet.replicas[place]
-        cached = min(sight.cached_of(replica), ask.tokens)
-        hold = fleet.begin(replica, ask, cached, clock.monotonic_ns(), is_blind=is_blind)
-        return Placed(self, replica, hold, progress, clock)
+        cached = min(view.cached_of(replica), demand.tokens)
+        routed = fleet.begin(replica, demand, cached, clock.monotonic_ns(), is_blind=is_blind)
+        return Placed(self, replica, routed, progress, clock)

@@ -7,7 +7,7 @@ alternatives at that time. Regret is the actual time minus the best prediction.
 from collections.abc import Mapping
 from typing import Final
 
-from algorithms.routing.replica import Hold
+from algorithms.routing.replica import RoutedRequest
 from contracts.metering.usage import Usage
 
 _MOST_ALTERNATIVES: Final = 8
@@ -28,11 +28,11 @@ class Sample:
         self._cached = cached
         self._outcome: dict[str, object] = {}
 
-    def note(self, replica: str, hold: Hold, usage: Usage, now_ns: int) -> None:
+    def note(self, replica: str, routed: RoutedRequest, usage: Usage, now_ns: int) -> None:
         """Record the outcome: which replica answered, when its first token came, and how much of the prompt was
         cached.
         """
-        ttft_ns = (hold.first_ns or now_ns) - hold.began_ns
+        ttft_ns = (routed.first_ns or now_ns) - routed.began_ns
         self._outcome = {"replica": replica, "ttft_ms": _ms(ttft_ns), "cached_tokens": usage.cache_read_text}
         predicted = self._predicted.get(replica)
         if predicted is None:

@@ -4,20 +4,20 @@ import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
-from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import PoolView, RoutingRequest
 from algorithms.routing.replica import NO_ROOM_KNOWN, Replica, Room
 from backends.llm.base import ModelCall
 from backends.llm.host.engine_hosts import EngineHosts
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.serving.pool_choices import PLAIN_POLICY
 from gateway.request.clock import Clock
-from gateway.routing.replicas.asks import Finder, ask_of, estimated_ask
 from gateway.routing.replicas.cache_mirror import CacheMirror
 from gateway.routing.replicas.choice import Choice
 from gateway.routing.replicas.credit_book import CreditBook
 from gateway.routing.replicas.regret import Sample
+from gateway.routing.replicas.routing_requests import Finder, estimated_request, routing_request_of
 
 _LOOK_NS: Final = 50_000_000  # interval for reading what hosts report, which they do once a second
 _SEATS_SHARE: Final = 0.75  # share of an engine's sequences in use from which its capacity is considered
@@ -105,8 +105,8 @@ class Router:
         if self.is_plain(pool):
             return Choice(self.choose(model, snapshot, within))
         specs = pool.targets if within is None else tuple(spec for spec in pool.targets if spec.id in within)
-        ask = await ask_of(call, specs, self._targets, conversation_id, output_tokens)
-        return self.place(model, pool, ask, within)
+        demand = await routing_request_of(call, specs, self._targets, conversation_id, output_tokens)
+        return self.place(model, pool, demand, within)
 
     def rank_by_text(
         self,
@@ -120,10 +120,12 @@ class Router:
         is_whole: bool,
     ) -> Choice:
         """Rank servers that do not report their tokens, by the text of a request's body, without waiting."""
-        ask = estimated_ask(body, cache_salt, conversation_id, output_tokens, is_whole=is_whole)
-        return self.place(model, pool, ask)
+        demand = estimated_request(body, cache_salt, conversation_id, output_tokens, is_whole=is_whole)
+        return self.place(model, pool, demand)
 
-    def place(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None = None) -> Choice:
+    def place(
+        self, model: ModelSpec, pool: PoolSpec, demand: RoutingRequest, within: frozenset[str] | None = None
+    ) -> Choice:
         """Choose for a request with a known demand.
 
         `pool` is the configuration that the request started with: if it has changed since, the request still uses its
@@ -134,15 +136,15 @@ class Router:
             return Choice(self._in_turn(pool, within))
         if now_ns - fleet.looked_ns > _LOOK_NS:
             self._look(fleet, now_ns)
-        sight = fleet.sight(ask, now_ns, within)
-        candidates = _candidates(fleet, pool, fleet.rank(ask, sight), within)
+        view = fleet.view(demand, now_ns, within)
+        candidates = _candidates(fleet, pool, fleet.rank(demand, view), within)
         away = None if self.away_in is None else self.away_in(pool.id)
         if away:
             candidates.sort(key=lambda spec: spec.id in away)
         sample = None
         if self._sample_share and candidates and self._draw() < self._sample_share:
-            sample = _sample(fleet, ask, sight, candidates[0].id)
-        return Choice(candidates, fleet, ask, sight, self._clock, sample)
+            sample = _sample(fleet, demand, view, candidates[0].id)
+        return Choice(candidates, fleet, demand, view, self._clock, sample)
 
     def least_wait_ns(self, pool: PoolSpec) -> int | None:
         """Predict how long (ns) a request that arrives now would wait at the best of a pool's targets, only these
@@ -253,10 +255,10 @@ def _candidates(fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozens
     return found
 
 
-def _sample(fleet: Fleet, ask: Ask, sight: Sight, chosen: str) -> Sample:
+def _sample(fleet: Fleet, demand: RoutingRequest, view: PoolView, chosen: str) -> Sample:
     predicted, cached = {}, {}
     for replica in fleet.replicas:
-        held = min(sight.cached_of(replica), ask.tokens)
-        predicted[replica.id] = replica.wait_ns(sight.now_ns) + max(ask.tokens - held, 1) * replica.prefill_ns
+        held = min(view.cached_of(replica), demand.tokens)
+        predicted[replica.id] = replica.wait_ns(view.now_ns) + max(demand.tokens - held, 1) * replica.prefill_ns
         cached[replica.id] = held
-    return Sample(fleet.policy_name, chosen, ask.tokens, predicted, cached)
+    return Sample(fleet.policy_name, chosen, demand.tokens, predicted, cached)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed
+from algorithms.rollouts.rollout_tally import ArmTally, RolloutTotals
 from contracts.recording.moments import utc_now
 from contracts.serving.rollouts import RolloutSpec
 
@@ -20,7 +20,7 @@ class Shared(msgspec.Struct, frozen=True):
     gateways.
     """
 
-    observed: list[Observed] = []
+    observed: list[RolloutTotals] = []
     incumbent_before: ArmTally | None = None  # reported by this gateway before its restart; sent once
     own_shadow_pico_usd: int = 0
     others_shadow_pico_usd: list[int] = []
@@ -35,7 +35,7 @@ class RolloutBoard(Protocol):
     def can_step(self) -> bool:
         """Return whether this gateway may start the next step of a rollout."""
 
-    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+    def exchange(self, spec: RolloutSpec, observed: RolloutTotals, day: str, shadow_pico_usd: int) -> Shared:
         """Publish what this gateway measured and return what others did. Raise ControlUnavailable."""
 
     def stopped(self, spec: RolloutSpec) -> str:
@@ -64,7 +64,7 @@ class FileBoard:
         self._now = now
         self._told: dict[str, str] = {}  # the last reported day, by rollout
 
-    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+    def exchange(self, spec: RolloutSpec, observed: RolloutTotals, day: str, shadow_pico_usd: int) -> Shared:
         """Store what shadow copies cost today, and return what earlier processes stored."""
         kept = self._read()
         before = kept.shadow.get(spec.id, _Spent())

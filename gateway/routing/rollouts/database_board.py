@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from algorithms.rollouts.rollout_tally import Observed
+from algorithms.rollouts.rollout_tally import RolloutTotals
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.rollout_board import (
@@ -32,7 +32,7 @@ class DatabaseBoard:
         self._gateway = gateway
         self._told: dict[str, str] = {}  # the last reported day, by rollout
 
-    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+    def exchange(self, spec: RolloutSpec, observed: RolloutTotals, day: str, shadow_pico_usd: int) -> Shared:
         """Publish what this gateway measured and return what others did. Raises ControlUnavailable."""
         now, before = datetime.now(UTC), None
         is_first = spec.id not in self._told

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen, SlidingTally
+from algorithms.rollouts.rollout_tally import ArmTally, ObservedRequest, RolloutTotals, SlidingTally
 from contracts.recording.records import Arm
 from contracts.serving.rollouts import RolloutSpec
 from gateway.request.clock import Clock
@@ -45,7 +45,7 @@ class RolloutBook:
             kept[spec.id] = page
         self._pages = kept
 
-    def note(self, spec: RolloutSpec, arm: Arm, seen: Seen) -> None:
+    def note(self, spec: RolloutSpec, arm: Arm, seen: ObservedRequest) -> None:
         """Count a completed request."""
         page = self._pages.get(spec.id)
         if page is None:
@@ -64,13 +64,13 @@ class RolloutBook:
         if page is not None:
             page.incumbent_before.merge(before)
 
-    def observed(self, spec: RolloutSpec) -> Observed:
+    def observed(self, spec: RolloutSpec) -> RolloutTotals:
         """Return this gateway's observations of a rollout."""
         page = self._pages.get(spec.id)
         if page is None:
-            return Observed()
+            return RolloutTotals()
         now_ns = self._clock.monotonic_ns()
-        return Observed(
+        return RolloutTotals(
             page.candidate.total(now_ns), page.incumbent.total(now_ns), page.incumbent_before, page.step_requests
         )
 

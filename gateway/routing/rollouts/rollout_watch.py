@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from algorithms.rollouts.rollout_tally import Observed, summed
+from algorithms.rollouts.rollout_tally import RolloutTotals, summed
 from algorithms.rollouts.rollout_verdict import breaches_of
 from backends.processes.beat import until_beat
 from contracts.errors import TollkeeperError
@@ -13,7 +13,7 @@ from contracts.serving.rollouts import RolloutSpec
 from gateway.request.clock import Clock
 from gateway.routing.rollouts.boards import RolloutBoard, Shared
 from gateway.routing.rollouts.rollout_book import RolloutBook
-from gateway.routing.rollouts.shadow_purse import day_of
+from gateway.routing.rollouts.shadow_budget import day_of
 from gateway.routing.rollouts.shadows import Shadows
 
 _log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class RolloutWatch:
 
     async def look(self, spec: RolloutSpec) -> None:
         """Evaluate one rollout now. Raises ControlUnavailable after harm has been stopped here."""
-        own, day, purse = self._book.observed(spec), day_of(self._clock.wall_ns()), self._shadows.purse_of(spec)
-        spent = purse.here if purse.day == day else 0
+        own, day, budget = self._book.observed(spec), day_of(self._clock.wall_ns()), self._shadows.budget_of(spec)
+        spent = budget.here if budget.day == day else 0
         try:
             shared = await asyncio.to_thread(self._board.exchange, spec, own, day, spent)
         except TollkeeperError:
@@ -69,7 +69,7 @@ class RolloutWatch:
         if shared.incumbent_before is not None:
             self._book.remember(spec, shared.incumbent_before)
             own = self._book.observed(spec)
-        purse.learn(day, shared.own_shadow_pico_usd, shared.others_shadow_pico_usd)
+        budget.learn(day, shared.own_shadow_pico_usd, shared.others_shadow_pico_usd)
         seen = _together(own, shared)
         reason = self._stop_if_harmful(spec, seen)
         if reason:
@@ -77,7 +77,7 @@ class RolloutWatch:
         elif self._board.can_step and self._is_over(spec, seen):
             await asyncio.to_thread(self._board.go_on, spec)
 
-    def _stop_if_harmful(self, spec: RolloutSpec, seen: Observed) -> str:
+    def _stop_if_harmful(self, spec: RolloutSpec, seen: RolloutTotals) -> str:
         """Stop a rollout here that violates a guard; return the reason, empty if it continues."""
         reason = self._book.stopped(spec)
         if reason:
@@ -90,7 +90,7 @@ class RolloutWatch:
         _log.error("rollout rolled back", extra={"rollout": spec.id, "candidate": spec.candidate, "reason": reason})
         return reason
 
-    def _is_over(self, spec: RolloutSpec, seen: Observed) -> bool:
+    def _is_over(self, spec: RolloutSpec, seen: RolloutTotals) -> bool:
         if spec.state != "running" or not spec.rules.steps:
             return False
         step = spec.rules.steps[spec.step]
@@ -100,5 +100,5 @@ class RolloutWatch:
         return has_lasted and seen.step_requests >= step.min_requests
 
 
-def _together(own: Observed, shared: Shared) -> Observed:
+def _together(own: RolloutTotals, shared: Shared) -> RolloutTotals:
     return summed([own, *shared.observed]) if shared.observed else own

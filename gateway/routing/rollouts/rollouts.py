@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from algorithms.rollouts.rollout_tally import Seen
+from algorithms.rollouts.rollout_tally import ObservedRequest
 from backends.embedder.base import Embedder
 from contracts.errors import QueueFull, TargetsAway
 from contracts.serving.rollouts import RolloutSpec
@@ -80,7 +80,7 @@ class Rollouts:
             return
         attempt = attempt_of(life, spec.candidate if life.arm == "candidate" else spec.incumbent)
         if attempt is None and life.left_first_for in _NO_ROOM:  # its callers find it full, or away: that is its own
-            self._note(life, spec, Seen(failed=True))
+            self._note(life, spec, ObservedRequest(failed=True))
             return
         if attempt is None:  # answered from the cache, or refused before any model: not part of the rollout
             life.rollout, life.arm = None, ""
@@ -95,7 +95,7 @@ class Rollouts:
         if is_copied:
             self.shadows.copy(life, spec, text)
 
-    def _note(self, life: RequestState, spec: RolloutSpec, seen: Seen) -> None:
+    def _note(self, life: RequestState, spec: RolloutSpec, seen: ObservedRequest) -> None:
         """Note what was seen of an arm, also on the request's record."""
         self.book.note(spec, life.arm, seen)
         if seen.failed:  # whichever target answered then

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from algorithms.rollouts.rollout_tally import Seen
+from algorithms.rollouts.rollout_tally import ObservedRequest
 from contracts.errors import ClientGone, HedgeLost, Shutdown, UpstreamError
 from contracts.metering.gaps import GAP_UNIT_NS
 from gateway.request.attempt import Attempt
@@ -20,7 +20,7 @@ def attempt_of(life: RequestState, model: str) -> Attempt | None:
     return asked[-1] if asked else None
 
 
-def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None:
+def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> ObservedRequest | None:
     """Return what an attempt shows about its model; `None` if nothing: its client disconnected, or the request was
     invalid.
 
@@ -29,12 +29,16 @@ def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None
     error = attempt.error
     if error is not None:
         is_its_own = isinstance(error, UpstreamError) or error.status >= 500
-        return None if isinstance(error, ClientGone | HedgeLost | Shutdown) or not is_its_own else Seen(failed=True)
+        return (
+            None
+            if isinstance(error, ClientGone | HedgeLost | Shutdown) or not is_its_own
+            else ObservedRequest(failed=True)
+        )
     progress, cost = attempt.progress, attempt.cost.total_pico_usd
     gaps = progress.gaps[:_MOST_GAPS]
     first_at = progress.first_at_ns
     is_filtered = attempt.result.finish_reason in _FILTERED
-    return Seen(
+    return ObservedRequest(
         failed=False,
         refused=None if text is None and not is_filtered else is_filtered or begins_as_refusal(text or ""),
         ttft_ms=None if first_at is None else (first_at - attempt.began_ns + wait_ns) / _MS,

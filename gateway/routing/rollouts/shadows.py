@@ -26,8 +26,8 @@ from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.likeness import likeness
 from gateway.routing.rollouts.seeing import attempt_of, seen_of
+from gateway.routing.rollouts.shadow_budget import ShadowBudget, day_of
 from gateway.routing.rollouts.shadow_exchange import Original, ShadowExchange
-from gateway.routing.rollouts.shadow_purse import ShadowPurse, day_of
 from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Shadows:
         self._embedder = embedder
         self._serve: Server | None = None
         self._under_way: dict[str, set[asyncio.Task[None]]] = {}
-        self._purses: dict[str, ShadowPurse] = {}
+        self._budgets: dict[str, ShadowBudget] = {}
         self.made = 0
         self.dropped: Counter[str] = Counter()  # by reason
 
@@ -68,11 +68,11 @@ class Shadows:
     def sync(self, rollouts: Iterable[RolloutSpec]) -> None:
         """Forget the allowances of removed rollouts; those of live ones are unchanged."""
         live = {spec.id for spec in rollouts}
-        self._purses = {name: purse for name, purse in self._purses.items() if name in live}
+        self._budgets = {name: budget for name, budget in self._budgets.items() if name in live}
 
-    def purse_of(self, spec: RolloutSpec) -> ShadowPurse:
+    def budget_of(self, spec: RolloutSpec) -> ShadowBudget:
         """Return a rollout's allowance."""
-        return self._purses.setdefault(spec.id, ShadowPurse())
+        return self._budgets.setdefault(spec.id, ShadowBudget())
 
     def wants(self, life: RequestState, spec: RolloutSpec) -> bool:
         """Return whether a request should be copied, as far as known before it is answered."""
@@ -154,7 +154,7 @@ class Shadows:
         if price is None:
             self.dropped["no price"] += 1
             return None
-        if not self.purse_of(spec).take(day_of(self._clock.wall_ns()), price, policy.max_pico_usd_per_day):
+        if not self.budget_of(spec).take(day_of(self._clock.wall_ns()), price, policy.max_pico_usd_per_day):
             self.dropped["no money"] += 1
             return None
         return price
@@ -173,7 +173,7 @@ class Shadows:
     async def _run(
         self, serve: Server, exchange: ShadowExchange, route: RouteSpec, spec: RolloutSpec, held: int
     ) -> None:
-        purse, day = self.purse_of(spec), self.purse_of(spec).day
+        budget, day = self.budget_of(spec), self.budget_of(spec).day
         cost = held  # unless a better value is known
         try:
             await asyncio.sleep(0)  # the end of the original answer goes first
@@ -185,10 +185,10 @@ class Shadows:
         except Exception:  # an error of a copy must not affect anything else
             _log.exception("a shadow copy failed because of a fault of the gateway", extra={"rollout": spec.id})
         finally:
-            if purse.day == day:
-                purse.settle(held, cost)
+            if budget.day == day:
+                budget.settle(held, cost)
             else:
-                purse.settle(held, 0)  # it was reserved yesterday
+                budget.settle(held, 0)  # it was reserved yesterday
 
 
 def _payer(spec: RolloutSpec) -> KeyEntry:

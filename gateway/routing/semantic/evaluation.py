@@ -8,7 +8,7 @@ import msgspec
 from backends.embedder.base import Embedder
 from contracts.serving.semantic import Complexity, SemanticReading, SemanticSpec
 from gateway.routing.semantic.learning import READ_TOKENS, learn
-from gateway.routing.semantic.reports import LessonReport
+from gateway.routing.semantic.reports import TrainingReport
 from gateway.routing.semantic.tally import Tally
 
 _OPERATOR: Final = ""  # the owner of these prompts: no tenant
@@ -28,7 +28,7 @@ class Evaluation(msgspec.Struct, frozen=True):
     `intents` is `None` if no prompt states an intent; `complexity` is `None` if no prompt states a complexity.
     """
 
-    examples: LessonReport
+    examples: TrainingReport
     intents: Tally | None
     complexity: Tally | None
     readings: list[SemanticReading]  # in the order of the prompts
@@ -36,11 +36,11 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 async def evaluate(spec: SemanticSpec, prompts: Sequence[LabelledPrompt], embedder: Embedder) -> Evaluation:
     """Train on the route's examples, classify the prompts and compare. Raises EmbedderUnavailable."""
-    lesson = await learn(spec, embedder)
+    classifiers = await learn(spec, embedder)
     readings: list[SemanticReading] = []
     for prompt in prompts:
         embedding = await embedder.embed(prompt.text, _OPERATOR, READ_TOKENS)
-        readings.append(lesson.read(prompt.text, embedding))
+        readings.append(classifiers.read(prompt.text, embedding))
     intents: list[tuple[str | None, str | None]] = []
     complexity: list[tuple[str | None, str | None]] = []
     for prompt, reading in zip(prompts, readings, strict=True):
@@ -49,5 +49,8 @@ async def evaluate(spec: SemanticSpec, prompts: Sequence[LabelledPrompt], embedd
         if spec.complexity is not None and prompt.complexity is not None:
             complexity.append((prompt.complexity, reading.complexity))
     return Evaluation(
-        lesson.report, Tally.of(intents) if intents else None, Tally.of(complexity) if complexity else None, readings
+        classifiers.report,
+        Tally.of(intents) if intents else None,
+        Tally.of(complexity) if complexity else None,
+        readings,
     )

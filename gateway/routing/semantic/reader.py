@@ -16,7 +16,7 @@ from gateway.routing.semantic.learning import READ_TOKENS, learn
 from gateway.routing.semantic.prompt_text import prompt_text
 
 if TYPE_CHECKING:
-    from gateway.routing.semantic.lesson import Lesson
+    from gateway.routing.semantic.trained_classifiers import TrainedClassifiers
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class SemanticReader:
     def __init__(self, embedder: PromptEmbedder, timeout_seconds: float) -> None:
         self._embedder = embedder
         self._timeout_seconds = timeout_seconds
-        self._lessons: dict[str, Lesson] = {}  # by route; kept until the route's next one is trained
+        self._classifiers: dict[str, TrainedClassifiers] = {}  # by route; kept until the route's next one is trained
         self._learning: dict[str, tuple[SemanticSpec, asyncio.Task[None]]] = {}
         self.readings: Counter[tuple[str, ReadingState]] = Counter()  # by route and result
 
@@ -64,8 +64,8 @@ class SemanticReader:
     async def _reading(self, route_id: str, spec: SemanticSpec, text: str, tenant: str) -> SemanticReading:
         if not text:
             return _NO_TEXT
-        lesson = self._lessons.get(route_id)
-        if lesson is None:
+        classifiers = self._classifiers.get(route_id)
+        if classifiers is None:
             self._learn(route_id, spec)
             return _UNAVAILABLE if self._embedder.fault else _LOADING
         try:
@@ -76,7 +76,7 @@ class SemanticReader:
         except EmbedderUnavailable as error:
             return _LATE if error.error_code == "embedder_busy" else _UNAVAILABLE
         try:
-            return lesson.read(text, embedding)
+            return classifiers.read(text, embedding)
         except Exception:  # a prompt's unusual text must not fail its request: the default answers it
             _log.exception("prompt cannot be classified", extra={"route": route_id})
             return _UNAVAILABLE
@@ -84,14 +84,14 @@ class SemanticReader:
     def sync(self, routes: Mapping[str, RouteSpec]) -> None:
         """Train new or changed routes, and forget removed ones."""
         wanted = {name: route.semantic for name, route in routes.items() if route.semantic is not None}
-        for name in [name for name in self._lessons if name not in wanted]:
-            del self._lessons[name]
+        for name in [name for name in self._classifiers if name not in wanted]:
+            del self._classifiers[name]
         for name, state in [key for key in self.readings if key[0] not in wanted]:
             del self.readings[name, state]
         for name in [name for name, (spec, _) in self._learning.items() if wanted.get(name) != spec]:
             self._learning.pop(name)[1].cancel()
         for name, spec in wanted.items():
-            known = self._lessons.get(name)
+            known = self._classifiers.get(name)
             if known is None or known.spec != spec:
                 self._learn(name, spec)
 
@@ -104,7 +104,7 @@ class SemanticReader:
 
     def status(self) -> dict[str, object]:
         """Return for each route whether it classifies, and its accuracy by cross-validation."""
-        found: dict[str, object] = {name: _standing(lesson) for name, lesson in self._lessons.items()}
+        found: dict[str, object] = {name: _standing(classifiers) for name, classifiers in self._classifiers.items()}
         for name in self._learning:
             found.setdefault(name, {"state": "unavailable" if self._embedder.fault else "loading"})
         return found
@@ -112,7 +112,7 @@ class SemanticReader:
     @property
     def fault(self) -> str:
         """Return why routes that should classify cannot; empty if they can, or none should."""
-        return self._embedder.fault if self._lessons or self._learning else ""
+        return self._embedder.fault if self._classifiers or self._learning else ""
 
     def _learn(self, name: str, spec: SemanticSpec) -> None:
         if name not in self._learning:
@@ -123,20 +123,20 @@ class SemanticReader:
         """Train, and retry while the embedder is unavailable."""
         while True:
             try:
-                lesson = await learn(spec, self._embedder)
+                classifiers = await learn(spec, self._embedder)
                 break
             except (EmbedderUnavailable, ImportError) as error:
                 reason = error.message if isinstance(error, EmbedderUnavailable) else str(error)
                 _log.warning("semantic route cannot be trained yet", extra={"route": name, "reason": reason})
             await asyncio.sleep(_AGAIN_SECONDS)
-        self._lessons[name] = lesson
+        self._classifiers[name] = classifiers
         del self._learning[name]
-        _log.info("route learned", extra={"route": name, **_standing(lesson)})
+        _log.info("route learned", extra={"route": name, **_standing(classifiers)})
 
 
-def _standing(lesson: "Lesson") -> dict[str, object]:
+def _standing(classifiers: "TrainedClassifiers") -> dict[str, object]:
     found: dict[str, object] = {"state": "ready"}
-    intents, complexity = lesson.report.intents, lesson.report.complexity
+    intents, complexity = classifiers.report.intents, classifiers.report.complexity
     if intents is not None:
         found["threshold"] = None if intents.calibrated is None else round(intents.calibrated, 4)
         found["accuracy"], found["abstention"] = _rounded(intents.held_out.accuracy, intents.held_out.abstention)

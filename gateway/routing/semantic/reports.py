@@ -28,7 +28,7 @@ class ComplexityReport(msgspec.Struct, frozen=True):
     held_out: Tally
 
 
-class LessonReport(msgspec.Struct, frozen=True):
+class TrainingReport(msgspec.Struct, frozen=True):
     """Both reports; `None`: the route does not use that classifier."""
 
     intents: IntentReport | None

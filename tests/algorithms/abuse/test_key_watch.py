@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.key_watch import KeyWatch, Use
-from algorithms.abuse.sighting import Sighting
 from algorithms.abuse.spec import ABUSE_KINDS, abuse_spec
 from contracts.errors import ConfigurationError
 
@@ -22,7 +22,7 @@ def _unlike(number: int) -> str:
     return " ".join(f"{word}{chr(97 + number // 26 % 26)}{chr(97 + number % 26)}" for word in _WORDS)
 
 
-def _seen(watch: KeyWatch, texts: list[str], **use: Any) -> list[list[Sighting]]:
+def _seen(watch: KeyWatch, texts: list[str], **use: Any) -> list[list[Detection]]:
     return [watch.look(Use(text, at_ns=number * _SECOND, **use)) for number, text in enumerate(texts)]
 
 
@@ -39,8 +39,8 @@ def test_a_flood_is_seen_above_its_limit_and_not_at_it(action: str) -> None:
         watch, [f"Translate order {number} into French for me, please, and keep names." for number in range(6)]
     )
     assert [bool(each) for each in seen] == [False] * 5 + [True]
-    (sighting,) = seen[5]
-    assert (sighting.kind, sighting.action, sighting.observed, sighting.limit) == ("flood", action, 6, 5)
+    (detection,) = seen[5]
+    assert (detection.kind, detection.action, detection.observed, detection.limit) == ("flood", action, 6, 5)
 
 
 def test_what_is_throttled_is_not_counted_and_who_waits_as_told_is_served() -> None:
@@ -100,9 +100,9 @@ def test_a_key_is_shared_above_its_number_of_addresses() -> None:
     watch = _watch(sharing={"addresses": 3, "action": "throttle"})
     seen = [watch.look(Use("", number * _SECOND, address=f"198.51.100.{number}")) for number in range(4)]
     assert [bool(each) for each in seen] == [False, False, False, True]
-    (sighting,) = seen[3]
-    assert (sighting.kind, sighting.observed) == ("address_sharing", 4)
-    assert sighting.facts == {"networks": ["198.51.100.0/24"]}  # of people's addresses no more is told
+    (detection,) = seen[3]
+    assert (detection.kind, detection.observed) == ("address_sharing", 4)
+    assert detection.facts == {"networks": ["198.51.100.0/24"]}  # of people's addresses no more is told
     assert watch.look(Use("", 5 * _SECOND, address="198.51.100.1")) == []  # who was there before stays welcome
 
 
@@ -155,4 +155,4 @@ def test_a_malformed_policy_is_refused(given: dict[str, Any]) -> None:
 
 def test_every_kind_says_what_it_saw_and_what_ends_it() -> None:
     for kind in ABUSE_KINDS:
-        assert Sighting(kind, "alert", 3, 2, 60).error().message.count(";") == 2
+        assert Detection(kind, "alert", 3, 2, 60).error().message.count(";") == 2

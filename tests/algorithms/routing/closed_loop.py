@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 
 _BLOCK = 64  # tokens
 
@@ -68,13 +68,13 @@ def play(
         if sum(sent) >= requests:
             return
         keys = source.choice(beginnings) + [source.getrandbits(60) for _ in range(own_tokens // _BLOCK)]
-        ask = Ask(shared_blocks * _BLOCK + own_tokens, keys, _BLOCK, output_guess, "", is_whole)
-        sight = fleet.sight(ask, now_ns)
-        place = fleet.rank(ask, sight)[0]
+        request = RoutingRequest(shared_blocks * _BLOCK + own_tokens, keys, _BLOCK, output_guess, "", is_whole)
+        view = fleet.view(request, now_ns)
+        place = fleet.rank(request, view)[0]
         replica = fleet.replicas[place]
-        cached = sight.cached_of(replica)
+        cached = view.cached_of(replica)
         found += cached > 0
-        hold = fleet.begin(replica, ask, cached, now_ns, is_blind=is_whole)
+        routed = fleet.begin(replica, request, cached, now_ns, is_blind=is_whole)
         sent[place] += 1
         low, high = replicas.outputs
         output = source.randint(low, high)
@@ -82,11 +82,11 @@ def play(
         takes *= output / high * (1 + replicas.jitter * source.random())
         running[place] += 1
         if not is_whole:
-            at(now_ns + round(takes * replicas.first_share * 1e9), lambda now: fleet.first_token(replica, hold, now))
+            at(now_ns + round(takes * replicas.first_share * 1e9), lambda now: fleet.first_token(replica, routed, now))
 
         def end(end_ns: int) -> None:
             running[place] -= 1
-            fleet.end(replica, hold, end_ns, output_tokens=output, is_computed=True)
+            fleet.end(replica, routed, end_ns, output_tokens=output, is_computed=True)
             at(end_ns + 100_000 + round(idle_seconds * 1e9), begin)
 
         at(now_ns + round(takes * 1e9), end)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import POLICIES, policy_named
-from algorithms.routing.replica import Hold
+from algorithms.routing.policy_input import RoutingRequest
+from algorithms.routing.replica import RoutedRequest
 from contracts.errors import ConfigurationError
 from contracts.serving.pool_choices import POLICY_NAMES
 
@@ -26,19 +26,19 @@ def fleet_of(policy: str, count: int = 4, weights: tuple[int, ...] = (), seed: i
     return fleet
 
 
-def ask_for(blocks: int, start: int = 0, session: str = "", own: int = 1) -> Ask:
+def ask_for(blocks: int, start: int = 0, session: str = "", own: int = 1) -> RoutingRequest:
     keys = [*range(start, start + blocks), *range(10**9 + start, 10**9 + start + own)]
-    return Ask(BLOCK * (blocks + own), keys, BLOCK, 100, session)
+    return RoutingRequest(BLOCK * (blocks + own), keys, BLOCK, 100, session)
 
 
-def first(fleet: Fleet, ask: Ask, now: int = SECOND) -> int:
-    return fleet.rank(ask, fleet.sight(ask, now))[0]
+def first(fleet: Fleet, request: RoutingRequest, now: int = SECOND) -> int:
+    return fleet.rank(request, fleet.view(request, now))[0]
 
 
-def send(fleet: Fleet, ask: Ask, now: int = SECOND) -> tuple[int, Hold]:
-    sight = fleet.sight(ask, now)
-    place = fleet.rank(ask, sight)[0]
-    return place, fleet.begin(fleet.replicas[place], ask, min(sight.cached(place), ask.tokens), now)
+def send(fleet: Fleet, request: RoutingRequest, now: int = SECOND) -> tuple[int, RoutedRequest]:
+    view = fleet.view(request, now)
+    place = fleet.rank(request, view)[0]
+    return place, fleet.begin(fleet.replicas[place], request, min(view.cached(place), request.tokens), now)
 
 
 def test_an_unknown_policy_is_refused_by_name_with_those_there_are():
@@ -57,7 +57,7 @@ def test_every_policy_ranks_replicas_once_each_and_suspects_last(name, count, se
     fleet = fleet_of(name, count, seed=seed)
     for place in range(0, count, 2):
         fleet.replicas[place].go_away(True)
-    ranked = fleet.rank(ask_for(3), fleet.sight(ask_for(3), SECOND))
+    ranked = fleet.rank(ask_for(3), fleet.view(ask_for(3), SECOND))
     assert len(set(ranked)) == len(ranked) <= count
     away = [fleet.replicas[place].is_known_away for place in ranked]
     assert away == sorted(away)
@@ -68,8 +68,8 @@ def test_every_policy_ranks_replicas_once_each_and_suspects_last(name, count, se
 def test_a_replica_that_fails_is_left_alone_and_asked_again_later(name):
     fleet = fleet_of(name, 2)
     failed = fleet.replicas[0]
-    hold = fleet.begin(failed, ask_for(1), 0, SECOND)
-    fleet.end(failed, hold, SECOND, has_failed=True)
+    routed = fleet.begin(failed, ask_for(1), 0, SECOND)
+    fleet.end(failed, routed, SECOND, has_failed=True)
     assert {first(fleet, ask_for(1, n)) for n in range(20)} == {1}
     assert not failed.is_suspect(2 * SECOND)
     assert failed.is_suspect(2 * SECOND - 1)
@@ -79,7 +79,7 @@ def test_cost_sends_a_prompt_to_the_cache_that_holds_it():
     fleet = fleet_of("cost")
     fleet.index.stored(fleet.replicas[2].bit, range(100))
     assert first(fleet, ask_for(100)) == 2
-    assert fleet.sight(ask_for(100), SECOND).cached(2) == 1600
+    assert fleet.view(ask_for(100), SECOND).cached(2) == 1600
 
 
 def test_cost_computes_a_prompt_again_where_waiting_for_its_cache_takes_longer():
@@ -133,8 +133,8 @@ def test_a_prefix_that_is_always_waited_for_is_copied():
     fleet = fleet_of("cost", 4)
     now, places = SECOND, []
     for number in range(60):  # twice as many as one replica computes
-        ask = Ask(BLOCK * 101, [*range(100), 10**6 + number], BLOCK)
-        places.append(send(fleet, ask, now)[0])
+        request = RoutingRequest(BLOCK * 101, [*range(100), 10**6 + number], BLOCK)
+        places.append(send(fleet, request, now)[0])
         now += 800_000
     assert len(set(places)) > 1
 
@@ -144,11 +144,11 @@ def test_what_all_prompts_share_does_not_draw_them_to_one_replica():
     now = SECOND
     places = []
     for number in range(300):
-        ask = Ask(BLOCK * 21, [1, *range(1000 * number + 10, 1000 * number + 30)], BLOCK)
-        place, hold = send(fleet, ask, now)
+        request = RoutingRequest(BLOCK * 21, [1, *range(1000 * number + 10, 1000 * number + 30)], BLOCK)
+        place, routed = send(fleet, request, now)
         now += 40_000_000
-        fleet.first_token(fleet.replicas[place], hold, now)
-        fleet.end(fleet.replicas[place], hold, now, output_tokens=5)
+        fleet.first_token(fleet.replicas[place], routed, now)
+        fleet.end(fleet.replicas[place], routed, now, output_tokens=5)
         places.append(place)
     loads = Counter(places)
     assert max(loads.values()) <= 1.25 * 300 / 10 + 2
@@ -158,22 +158,22 @@ def test_equal_costs_go_to_who_has_worked_least_by_weight():
     fleet = fleet_of("cost", 2, weights=(3, 1))
     now, places = SECOND, []
     for number in range(400):
-        place, hold = send(fleet, ask_for(20, 1000 * number), now)
+        place, routed = send(fleet, ask_for(20, 1000 * number), now)
         now += 50_000_000
-        fleet.first_token(fleet.replicas[place], hold, now)
-        fleet.end(fleet.replicas[place], hold, now)
+        fleet.first_token(fleet.replicas[place], routed, now)
+        fleet.end(fleet.replicas[place], routed, now)
         places.append(place)
     assert 250 <= Counter(places)[0] <= 320
 
 
 def test_a_session_stays_where_nothing_speaks_against_it():
     fleet = fleet_of("cost", 6)
-    place, hold = send(fleet, Ask(100, session="s"), SECOND)
-    fleet.end(fleet.replicas[place], hold, SECOND)
-    assert {send(fleet, Ask(100, session="s"), (2 + n) * SECOND)[0] for n in range(1)} == {place}
+    place, routed = send(fleet, RoutingRequest(100, session="s"), SECOND)
+    fleet.end(fleet.replicas[place], routed, SECOND)
+    assert {send(fleet, RoutingRequest(100, session="s"), (2 + n) * SECOND)[0] for n in range(1)} == {place}
     for number in range(5):
         fleet.begin(fleet.replicas[place], ask_for(200, 1000 * number), 0, 5 * SECOND)
-    assert first(fleet, Ask(100, session="s"), 5 * SECOND) != place
+    assert first(fleet, RoutingRequest(100, session="s"), 5 * SECOND) != place
 
 
 def test_of_many_replicas_the_holder_is_found_though_not_all_are_looked_at():
@@ -192,19 +192,19 @@ def test_peak_ewma_avoids_who_was_slow_until_that_is_long_ago():
     fleet = fleet_of("peak_ewma", 2)
     for place, took in ((0, 5 * SECOND), (1, SECOND // 10)):
         replica = fleet.replicas[place]
-        hold = fleet.begin(replica, ask_for(1), 0, SECOND)
-        fleet.first_token(replica, hold, SECOND + took)
-        fleet.end(replica, hold, SECOND + took)
+        routed = fleet.begin(replica, ask_for(1), 0, SECOND)
+        fleet.first_token(replica, routed, SECOND + took)
+        fleet.end(replica, routed, SECOND + took)
     assert first(fleet, ask_for(1), 6 * SECOND) == 1
     assert fleet.replicas[0].latency_ns(200 * SECOND) < SECOND // 10
 
 
 def test_consistent_hash_keeps_a_session_and_moves_few_when_a_replica_goes():
     fleet = fleet_of("consistent_hash", 5)
-    before = {n: first(fleet, Ask(10, session=f"s{n}")) for n in range(300)}
-    assert before == {n: first(fleet, Ask(10, session=f"s{n}")) for n in range(300)}
+    before = {n: first(fleet, RoutingRequest(10, session=f"s{n}")) for n in range(300)}
+    assert before == {n: first(fleet, RoutingRequest(10, session=f"s{n}")) for n in range(300)}
     fleet.replicas[4].go_away(True)
-    after = {n: first(fleet, Ask(10, session=f"s{n}")) for n in range(300)}
+    after = {n: first(fleet, RoutingRequest(10, session=f"s{n}")) for n in range(300)}
     assert all(after[n] == place for n, place in before.items() if place != 4)
     assert min(Counter(before.values()).values()) > 30
 
@@ -212,7 +212,7 @@ def test_consistent_hash_keeps_a_session_and_moves_few_when_a_replica_goes():
 def test_consistent_hash_holds_the_bound_when_all_have_one_session():
     fleet = fleet_of("consistent_hash", 4)
     for _ in range(100):
-        send(fleet, Ask(10, session="the one"))
+        send(fleet, RoutingRequest(10, session="the one"))
     assert max(replica.running for replica in fleet.replicas) <= -(-1.25 * 101 // 4)
 
 

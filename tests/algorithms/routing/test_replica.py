@@ -3,7 +3,7 @@
 import pytest
 
 from algorithms.routing.pace import DecodePace, PrefillPace
-from algorithms.routing.replica import Hold, Replica, Room
+from algorithms.routing.replica import Replica, Room, RoutedRequest
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -16,10 +16,10 @@ def replica_at(ns_per_token: float = 100_000.0) -> Replica:
     return replica
 
 
-def begin(replica: Replica, tokens: int, now: int, cached: int = 0) -> Hold:
-    hold = Hold(now, tokens, cached)
-    replica.begin(hold, now)
-    return hold
+def begin(replica: Replica, tokens: int, now: int, cached: int = 0) -> RoutedRequest:
+    routed = RoutedRequest(now, tokens, cached)
+    replica.begin(routed, now)
+    return routed
 
 
 def test_prompts_before_it_are_waited_for_and_the_first_is_under_way():
@@ -47,11 +47,11 @@ def test_a_short_prompt_that_is_late_says_little_of_a_long_one_behind_it():
 
 def test_a_first_token_frees_what_its_prompt_held():
     replica, now = replica_at(), 2 * SECOND
-    hold = begin(replica, 1_000, now)
-    replica.first_token(hold, now + 100 * MS)
+    routed = begin(replica, 1_000, now)
+    replica.first_token(routed, now + 100 * MS)
     assert (replica.wait_ns(now + 100 * MS), replica.running, replica.queued_tokens) == (0, 1, 0)
-    replica.end(hold, now + 200 * MS, output_tokens=11)
-    replica.end(hold, now + 300 * MS, output_tokens=11)  # again is harmless
+    replica.end(routed, now + 200 * MS, output_tokens=11)
+    replica.end(routed, now + 300 * MS, output_tokens=11)  # again is harmless
     assert replica.running == 0
     assert replica.decode.gap_ns(1) == pytest.approx(10 * MS)
 
@@ -109,20 +109,20 @@ def test_pauses_after_failures_double_up_to_half_a_minute_and_a_success_ends_the
 
 def test_an_answer_that_comes_whole_is_waited_for_as_long_as_its_prompt_should_take():
     replica, now = replica_at(), 2 * SECOND
-    hold = Hold(now, 1_000, 0, is_blind=True)
-    replica.begin(hold, now)
+    routed = RoutedRequest(now, 1_000, 0, is_blind=True)
+    replica.begin(routed, now)
     assert replica.wait_ns(now) == pytest.approx(100 * MS, rel=0.01)
     assert replica.wait_ns(now + SECOND) == 0
-    replica.end(hold, now + 2 * SECOND, output_tokens=20)
+    replica.end(routed, now + 2 * SECOND, output_tokens=20)
     assert (replica.running, replica.latency_ns(now + 2 * SECOND)) == (0, 2 * SECOND)
 
 
 @pytest.mark.parametrize("has_failed", [False, True])
 def test_answers_that_come_whole_are_waited_for_no_more_once_they_are_there(has_failed):
     replica, now = replica_at(), 2 * SECOND
-    holds = [Hold(now, 1_000, 400, is_blind=True) for _ in range(5)]
-    for hold in holds:
-        replica.begin(hold, now)
+    holds = [RoutedRequest(now, 1_000, 400, is_blind=True) for _ in range(5)]
+    for routed in holds:
+        replica.begin(routed, now)
     assert replica.wait_ns(now) == pytest.approx(300 * MS, rel=0.01)
     for left in (4, 3, 2, 1, 0):
         replica.end(holds[left], now, has_failed=has_failed)
@@ -134,11 +134,11 @@ def test_however_many_answers_came_whole_the_wait_is_for_those_under_way():
     replica, now, under_way = replica_at(), 2 * SECOND, []
     for _ in range(2_000):  # twice what its pace would allow
         now += 50 * MS
-        under_way.append(Hold(now, 1_000, 0, is_blind=True))
+        under_way.append(RoutedRequest(now, 1_000, 0, is_blind=True))
         replica.begin(under_way[-1], now)
         if len(under_way) > 4:
             replica.end(under_way.pop(0), now)
         assert replica.wait_ns(now) <= 501 * MS
-    for hold in under_way:
-        replica.end(hold, now)
+    for routed in under_way:
+        replica.end(routed, now)
     assert (replica.wait_ns(now), replica.blind_tokens) == (0, 0)

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from analytics.asked_at import AskedAt
 from analytics.books.booking import RerateWish, book_rerate
 from analytics.books.closing import close_month, credit_invoice, reopen_month
 from analytics.books.rerating import RerateQuestion
@@ -30,6 +29,7 @@ from analytics.exports.billing import EXTRAS, LATE, load_billing
 from analytics.exports.focus_columns import Row
 from analytics.exports.focus_rules import focus_faults
 from analytics.exports.usage_export import charges_in, usage_export
+from analytics.query_time import QueryTime
 from analytics.scope import Period
 from backends.control.book_periods import ProfileChange, is_as_issued, list_documents, set_profile
 from backends.control.changes import Author
@@ -300,7 +300,7 @@ def check(own: OwnBooks, books: Installation) -> None:
     # The dashboard: the Costs page, and the overview's month to date.
     place, within = CostPlace(tenant=books.tenant), CostRange(whole, ZONE, NOW)
     assert summed_breakdown(books.store, place, within, "model").total.priced_pico_usd == expected
-    tile = spending_now(books.store, AskedAt(books.month(2).end - timedelta(hours=2)), ZONE, tenant=books.tenant)
+    tile = spending_now(books.store, QueryTime(books.month(2).end - timedelta(hours=2)), ZONE, tenant=books.tenant)
     assert tile.month_to_date.priced_pico_usd == own.cost(2) + own.credits
     # The register.
     assert sum(int(row.net_usd / PICO) for row in documents) == own.cancelled_and_issued + own.credits

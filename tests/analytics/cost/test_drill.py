@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.asked_at import AskedAt
 from analytics.cost.comparison import compare_costs, cost_drivers
 from analytics.cost.drill import (
     LEVELS,
@@ -32,6 +31,7 @@ from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
 from analytics.forecast.outlook import outlook_task
 from analytics.forecast.spend import forecast_spend
+from analytics.query_time import QueryTime
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
@@ -170,16 +170,16 @@ def test_a_comparison_s_drivers_are_its_change(reader: StoreClient, tenant: str)
 
 def test_today_yesterday_and_the_month_are_what_a_report_of_them_says(reader: StoreClient, tenant: str) -> None:
     for zone in (UTC_ZONE, BERLIN):
-        found = spending_now(reader, AskedAt(NOON + timedelta(hours=5)), zone, tenant)
+        found = spending_now(reader, QueryTime(NOON + timedelta(hours=5)), zone, tenant)
         assert (found.today.priced_pico_usd, found.yesterday.priced_pico_usd) == (10 * USD, 4 * USD)
         report = cost_report(reader, CostQuestion(found.month.start, found.day.end, tenant=tenant))
         assert found.month_to_date == report.total
     first = datetime(NOON.year, NOON.month, 1, 0, 30, tzinfo=UTC)
-    assert spending_now(reader, AskedAt(first), UTC_ZONE, tenant).yesterday == CostSum()
+    assert spending_now(reader, QueryTime(first), UTC_ZONE, tenant).yesterday == CostSum()
 
 
 def test_one_tenant_s_outlook_is_its_forecast_and_a_team_has_one_of_its_own(reader: StoreClient, tenant: str) -> None:
-    asked = AskedAt(NOON + timedelta(hours=5))
+    asked = QueryTime(NOON + timedelta(hours=5))
     task = outlook_task(reader, asked, tenant)
     assert task is not None
     assert (task.forecast(),) == forecast_spend(reader, asked.moment, tenant=tenant)

@@ -11,8 +11,8 @@ from algorithms.gpu_time.step_model import StepModel, StepRow, compose
 from algorithms.gpu_time.step_samples import StepSample
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Simulation
-from analytics.planner.step_luck import StepVariation
 from analytics.planner.step_pace import LEAST, RATIOS, paced
+from analytics.planner.step_variation import StepVariation
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
 

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 
 from analytics.api import autoscaling, spending
-from analytics.api.access import Asker, reader
+from analytics.api.access import Caller, reader
 from analytics.autoscaling.signals import ModelSignals
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
@@ -36,7 +36,7 @@ class NoCards:
         return None
 
 
-def client_of(asker: Asker, store: StoreClient) -> TestClient:
+def client_of(asker: Caller, store: StoreClient) -> TestClient:
     app = FastAPI()
     app.include_router(spending.router)
     app.include_router(autoscaling.router)
@@ -45,26 +45,26 @@ def client_of(asker: Asker, store: StoreClient) -> TestClient:
     app.state.stores = SimpleNamespace(lent=lambda: nullcontext(store))
     app.state.database = NoCards()
     app.state.detail_access = SimpleNamespace(has_token=lambda authorization: False)
-    app.state.askers = SimpleNamespace(asker_of=lambda credentials: asker)
+    app.state.callers = SimpleNamespace(caller_of=lambda credentials: asker)
     app.state.signals = SimpleNamespace(read=lambda: {"m": ModelSignals("m", 1, 2, 3, None, 0.5, None)})
     return TestClient(app)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_tenant_without_history_has_no_entries_and_anothers_is_not_there(reader: StoreClient, path: str) -> None:
-    own = client_of(Asker("a", "tenant-of-nothing"), reader)
+    own = client_of(Caller("a", "tenant-of-nothing"), reader)
     assert own.get(path).json() == {"data": []}
     assert own.get(path, params={"tenant": "another"}).json() == {"code": "not_found"}
-    assert client_of(Asker("l", "tenant-of-nothing", "team"), reader).get(path).json() == {"code": "permission_denied"}
+    assert client_of(Caller("l", "tenant-of-nothing", "team"), reader).get(path).json() == {"code": "permission_denied"}
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "1999-12-31", "2100-01-02", "9999-12-31"])
 def test_a_day_that_the_store_cannot_count_is_refused(reader: StoreClient, day: str) -> None:
-    reply = client_of(Asker("owner"), reader).get("/v1/spending/anomalies", params={"day": day})
+    reply = client_of(Caller("owner"), reader).get("/v1/spending/anomalies", params={"day": day})
     assert reply.status_code == 422, "FastAPI's own refusal; the process words it as all others"
 
 
 def test_engines_are_shown_to_who_sees_all_tenants(reader: StoreClient) -> None:
-    page = client_of(Asker("owner"), reader).get("/metrics")
+    page = client_of(Caller("owner"), reader).get("/metrics")
     assert page.headers["content-type"].startswith("text/plain") and 'queue_requests{model="m"} 2.0' in page.text
-    assert client_of(Asker("a", "acme"), reader).get("/metrics").json() == {"code": "permission_denied"}
+    assert client_of(Caller("a", "acme"), reader).get("/metrics").json() == {"code": "permission_denied"}

@@ -233,9 +233,9 @@ def test_the_stores_own_users_see_no_hours_of_others(filled: Any) -> None:
         (TENANT_READER, {}, 0),
         (TENANT_READER, told("", None), 0),
     ]
-    for user, reach, wanted in viewers:
+    for user, access, wanted in viewers:
         client = StoreClient(replace(address, user=user))
-        assert counted(client, **reach) == wanted
+        assert counted(client, **access) == wanted
         client.close()
 
 

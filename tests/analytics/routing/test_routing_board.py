@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.reach import BoundStore, Reach
+from analytics.access_scope import AccessScope, BoundStore
 from analytics.routing.board import RoutingBoard, routing_board
 from analytics.routing.shares import entry_shares
 from analytics.routing.targets import target_lines
@@ -153,7 +153,7 @@ def test_the_entries_of_a_route_are_compared_with_who_answered(board: RoutingBoa
 
 
 def test_a_team_s_lead_asks_about_that_team_alone(store: Any, tenant: str) -> None:
-    bound = BoundStore(store.address("reader"), Reach(tenant, "search"))
+    bound = BoundStore(store.address("reader"), AccessScope(tenant, "search"))
     mine = Scope(NOW - timedelta(hours=1), NOW, tenant, team="search", asked_at=NOW)
     assert total_of(routing_board(bound, mine).lines).requests == 5
     with pytest.raises(PermissionDenied):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import (
     forget_incidents,
     get_incident,
@@ -26,7 +26,7 @@ NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 
 
 def _incident(name: str, tenant: str = "acme", key: str = "key_1", **changes: Any) -> Incident:
-    seen = Sighting("flood", "alert", 6, 5, 60, facts={"variants": 2})
+    seen = Detection("flood", "alert", 6, 5, 60, facts={"variants": 2})
     return replace(Incident.begun(name, "gw", tenant, "", key, seen, unix_ns(NOON)), **changes)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.counters.address import CountersAddress, RedisMeans
+from backends.counters.address import CountersAddress, RedisDependencies
 from backends.network.tls import TlsFiles
 from contracts.errors import ConfigurationError
 
@@ -110,7 +110,7 @@ def test_half_of_a_client_certificate_is_refused(files, says):
 
 def test_each_redis_gets_what_its_url_asks_for_and_what_none_asks_for_is_refused():
     files = TlsFiles(authorities=Path("ca.pem"))
-    means = RedisMeans(files, "asking", "secret")
+    means = RedisDependencies(files, "asking", "secret")
     plain, encrypted = means.address("redis://a", None), means.address("rediss://b", None)
     watched, both = means.address("redis+sentinel://c/main", 2), means.address("REDISS+sentinel://d/main", None)
     assert [each.tls for each in (plain, encrypted, watched, both)] == [TlsFiles(), files, TlsFiles(), files]
@@ -125,7 +125,7 @@ def test_each_redis_gets_what_its_url_asks_for_and_what_none_asks_for_is_refused
     assert "secret" not in refused.value.message
     with pytest.raises(ConfigurationError, match="none is set"):
         means.require_use([])
-    RedisMeans().require_use([])
+    RedisDependencies().require_use([])
 
 
 def test_a_sentinel_s_credentials_are_never_shown_and_a_user_needs_a_password():

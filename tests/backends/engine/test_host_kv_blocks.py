@@ -3,10 +3,10 @@
 import asyncio
 import random
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.block_map import KEY_MASK
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 from backends.llm.host.engine_host import Taking
 from backends.llm.host.engine_hosts import EngineHosts
 from contracts.engine.block_keys import block_hashes
@@ -66,7 +66,7 @@ async def test_a_gateway_s_mirror_follows_a_real_cache(start_host: StartHost) ->
 
     def cached(prompt: list[int]) -> int:
         keys = [one & KEY_MASK for one in block_hashes(prompt, 16, "s")]
-        return fleet.sight(Ask(len(prompt), keys, 16), 1).cached(0)
+        return fleet.view(RoutingRequest(len(prompt), keys, 16), 1).cached(0)
 
     try:
         async with asyncio.timeout(10):

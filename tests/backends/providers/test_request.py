@@ -10,14 +10,14 @@ from backends.providers.credentials import Credentials
 from backends.providers.environment import withdraw
 from backends.providers.fields import fields_of, parameters_of
 from backends.secrets.credential_references import ReferenceRules
-from contracts.engine.wire import Patience
+from contracts.engine.wire import ProviderTimeouts
 from contracts.errors import TargetMisconfigured, UnsupportedParameter
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 def order(operation: str = CHAT, parameters: dict[str, Any] | None = None, **fields: Any) -> Order:
-    return Order(operation, {"model": "a/b", **fields}, Patience(1, 1, 1, 1), parameters=parameters or {})
+    return Order(operation, {"model": "a/b", **fields}, ProviderTimeouts(1, 1, 1, 1), parameters=parameters or {})
 
 
 def test_fields_of_openai_s_go_through() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from algorithms.gpu_time.attribution import attribute
 from algorithms.gpu_time.ledger import LedgerLines, ledger_lines
-from algorithms.gpu_time.ledger_clock import LedgerClock, Lifecycle, Stretch
+from algorithms.gpu_time.ledger_clock import Interval, LedgerClock, Lifecycle
 from algorithms.gpu_time.step_model import StepRow
 from contracts.recording.records import StepRecord
 from tests.contracts.attribution.engines import ENGINE, patient, random_rows
@@ -16,7 +16,7 @@ from tests.contracts.attribution.engines import ENGINE, patient, random_rows
 LIFECYCLES: dict[str, Lifecycle] = {"load": "load", "warmup": "warmup", "sleep": "sleep"}
 
 
-def record(stretch: Stretch, sequence: int = 0, rows: list[StepRow] | None = None, engine: str = "e1") -> StepRecord:
+def record(stretch: Interval, sequence: int = 0, rows: list[StepRow] | None = None, engine: str = "e1") -> StepRecord:
     """Create the record an engine host writes for a stretch."""
     rows = rows or []
     return StepRecord(
@@ -51,13 +51,13 @@ def test_a_life_of_an_engine_is_on_the_lines() -> None:
     clock.begin(320, "sleep")
     stretches += clock.flush(400)
     assert stretches == [
-        Stretch("load", 0, 100),
-        Stretch("warmup", 100, 50),
-        Stretch("idle", 150, 50),
-        Stretch("step", 210, 40, 10, "host"),
-        Stretch("step", 255, 45, 5, "host"),
-        Stretch("idle", 300, 20),
-        Stretch("sleep", 320, 80),
+        Interval("load", 0, 100),
+        Interval("warmup", 100, 50),
+        Interval("idle", 150, 50),
+        Interval("step", 210, 40, 10, "host"),
+        Interval("step", 255, 45, 5, "host"),
+        Interval("idle", 300, 20),
+        Interval("sleep", 320, 80),
     ]
     rows = [StepRow(10, 0), StepRow(1, 5)]
     lines = lines_of([record(one, rows=rows if one.kind == "step" else []) for one in stretches], 0, 400)
@@ -107,9 +107,9 @@ def test_a_step_told_late_is_placed_where_it_was() -> None:
     clock.queue(70, runnable=True)
     stretches = clock.step(5, 45) + clock.step(80, 10)
     assert stretches == [
-        Stretch("step", 5, 45, 5, "host"),
-        Stretch("idle", 50, 20),
-        Stretch("step", 80, 10, 10, "host"),
+        Interval("step", 5, 45, 5, "host"),
+        Interval("idle", 50, 20),
+        Interval("step", 80, 10, 10, "host"),
     ]
 
 
@@ -117,7 +117,7 @@ def test_clocks_that_disagree_do_not_count_an_instant_twice() -> None:
     clock = LedgerClock(0)
     clock.queue(0, runnable=True)
     stretches = clock.step(0, 100) + clock.step(97, 50)  # said to begin 3 before the first ended
-    assert stretches[-1] == Stretch("step", 100, 50)
+    assert stretches[-1] == Interval("step", 100, 50)
 
 
 def test_a_negative_step_is_refused() -> None:
@@ -128,13 +128,13 @@ def test_a_negative_step_is_refused() -> None:
 def test_waste_has_lines_of_its_own() -> None:
     rows = [StepRow(1, 9), StepRow(10, 0, recompute=10), StepRow(1, 9, aborted=True)]
     parts = attribute(ENGINE, 1000, rows).parts_ns
-    lines = lines_of([record(Stretch("step", 0, 1000), rows=rows)], 0, 1000)
+    lines = lines_of([record(Interval("step", 0, 1000), rows=rows)], 0, 1000)
     assert (lines.attributed_ns, lines.recompute_ns, lines.wasted_ns) == tuple(parts)
     assert lines.busy_ns == 1000 and lines.unexplained_ns == 0
 
 
 def test_busy_time_nobody_was_charged_for_has_a_line_of_its_own() -> None:
-    lines = lines_of([record(Stretch("step", 0, 1000))], 0, 1000)
+    lines = lines_of([record(Interval("step", 0, 1000))], 0, 1000)
     assert lines == LedgerLines(wall_ns=1000, unattributed_ns=1000)
 
 
@@ -144,13 +144,13 @@ def test_an_engine_without_a_record_is_unexplained() -> None:
 
 
 def test_time_counted_twice_shows_below_zero() -> None:
-    twice = [record(Stretch("idle", 0, 60)), record(Stretch("idle", 0, 60))]
+    twice = [record(Interval("idle", 0, 60)), record(Interval("idle", 0, 60))]
     assert lines_of(twice, 0, 60).unexplained_ns == -60
 
 
 def test_engines_are_kept_apart() -> None:
     found = ledger_lines(
-        [record(Stretch("idle", 0, 10)), record(Stretch("load", 0, 10), engine="e2")], 0, 10, engines=["e1", "e2"]
+        [record(Interval("idle", 0, 10)), record(Interval("load", 0, 10), engine="e2")], 0, 10, engines=["e1", "e2"]
     )
     assert (found["e1"].idle_ns, found["e2"].load_ns) == (10, 10)
     assert found["e1"].unexplained_ns == found["e2"].unexplained_ns == 0

@@ -104,7 +104,7 @@ def test_whatever_is_kept_the_books_agree_and_no_tenant_sees_anothers(made: list
         assert store.size_bytes <= 8 * ENTRY_BYTES and store.entries == len(known)
         found = store.get(tenant, key(number), now)
         assert found is None or set(found.packed) <= set(tenant.encode())
-    held = [entry for shelf in store._shelves.values() for entry in shelf.entries.values()]
+    held = [entry for shelf in store._partitions.values() for entry in shelf.entries.values()]
     assert store.size_bytes == sum(entry.size_bytes for entry in held) and len(held) == store.entries
     store.sweep(now + TTL)
     assert (store.entries, store.size_bytes, known) == (0, 0, set())

@@ -14,8 +14,8 @@ from contracts.pricing.prices import NewPrice, PriceBook, price_card
 from contracts.serving.caching import CachePolicy
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
+from gateway.cache.cached_answer import CachedAnswer
 from gateway.cache.fingerprint import served_by
-from gateway.cache.kept_answer import KeptAnswer
 from gateway.cache.pricing import price_hit
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.request.charges.settlement import Settlement
@@ -131,7 +131,7 @@ def card(version: str, **more: int) -> Snapshot:
     return Snapshot(1, {}, {}, {}, PriceBook([price_card(NewPrice("m", version, prices))]))
 
 
-def hit_of(snapshot: Snapshot, kept: KeptAnswer) -> int | None:
+def hit_of(snapshot: Snapshot, kept: CachedAnswer) -> int | None:
     life: Any = SimpleNamespace(
         who=Identity("acme"), started_at_ns=1_700_000_000 * _SECOND_NS, asked_tier="", operation=CHAT,
         snapshot=snapshot,
@@ -142,13 +142,13 @@ def hit_of(snapshot: Snapshot, kept: KeptAnswer) -> int | None:
 
 def test_a_new_card_prices_a_kept_answer_as_it_would_the_answer_itself():
     usage = Usage(10, cache_write_5m=100, output_text=5)
-    ours = KeptAnswer(
+    ours = CachedAnswer(
         is_stream=False, end=b"{}", model="m", seller="engine", kind="engine", price_version="v1",
         cost_pico_usd=120 * 10**6, usage=usage,
     )  # fmt: skip
     assert [hit_of(card(version), ours) for version in ("v1", "v2")] == [60 * 10**6] * 2
     assert hit_of(card("v3", cache_write_5m=2), ours) == 110 * 10**6
-    theirs = KeptAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", usage=usage)
+    theirs = CachedAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", usage=usage)
     assert hit_of(card("v2"), theirs) == 10 * 10**6, "the rest is billed"
 
 
@@ -161,5 +161,7 @@ def test_a_kept_answer_costs_what_its_region_asks(region, paid):
         for name, usd in (("", 1), ("eu", 3))
     ]
     usage = Usage(10, output_text=5)
-    kept = KeptAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", region=region, usage=usage)
+    kept = CachedAnswer(
+        is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", region=region, usage=usage
+    )
     assert hit_of(Snapshot(1, {}, {}, {}, PriceBook(cards)), kept) == paid

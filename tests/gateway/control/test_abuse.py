@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from fastapi.testclient import TestClient
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import write_incidents
 from contracts.recording.moments import unix_ns
 from tests.gateway.control.conftest import AsRole
@@ -14,7 +14,7 @@ from tests.gateway.control.conftest import AsRole
 
 @pytest.fixture
 def incidents(owner: TestClient) -> TestClient:
-    seen = Sighting("address_sharing", "throttle", 6, 5, 3600, facts={"networks": ["192.0.2.0/24"]})
+    seen = Detection("address_sharing", "throttle", 6, 5, 3600, facts={"networks": ["192.0.2.0/24"]})
     at = unix_ns(datetime.now(UTC))
     with owner.app.state.database.session() as session:  # type: ignore[attr-defined]  # an ASGI app to its stub
         made = [Incident.begun(f"inc-{tenant}", "gw", tenant, "", "key_1", seen, at) for tenant in ("acme", "globex")]

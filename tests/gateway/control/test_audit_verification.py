@@ -41,7 +41,7 @@ def test_a_sound_log_is_said_to_be_up_to_its_last_entry_and_checkpoint(owner: Te
     def is_vouched_for() -> bool:
         told = said(owner)
         changes, chain = place(told, "control database"), place(told, "control")
-        return bool(changes["vouched_upto"] == last and chain["signed_upto"] == chain["last"] > 0)
+        return bool(changes["confirmed_upto"] == last and chain["signed_upto"] == chain["last"] > 0)
 
     assert poll_within(is_vouched_for, 15), said(owner)
     told = said(owner, 600)
@@ -94,7 +94,7 @@ def test_who_is_bound_to_a_tenant_is_not_told_of_paths_restores_and_erasures(
 
     bare: dict[str, Any] = {"place": "control", "chain": "control", "entries": 3, "last": 3, "fault": None}
     restored = {**bare, "checkpoints": 1, "signed_upto": 3, "notes": ["ann accepted: gateway-7 ends with entry 9123"]}
-    changes = {**bare, "place": "control database", "vouched_upto": 3, "erased": 2, "notes": []}
+    changes = {**bare, "place": "control database", "confirmed_upto": 3, "erased": 2, "notes": []}
     told, bound = answered(AuditFindings([restored, changes], []))
     assert place(told, "control")["notes"] and place(told, "control database")["erased"] == 2
     assert [(each["notes"], each["erased"]) for each in bound["places"]] == [([], None), ([], None)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen
+from algorithms.rollouts.rollout_tally import ArmTally, ObservedRequest, RolloutTotals
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import read_snapshot
 from contracts.control import Alert, AlertDelivery, RolloutObservation
@@ -163,14 +163,14 @@ def test_what_the_incumbent_was_outlives_gateways_and_what_copies_may_cost_does_
 ) -> None:
     begin(serving)
     spec, day = live(control_database_url)["assistant"], datetime.now(UTC).date().isoformat()
-    told = Observed(incumbent_before=ArmTally(requests=60))
+    told = RolloutTotals(incumbent_before=ArmTally(requests=60))
     first = DatabaseBoard(control_database_url, "one")
     assert first.exchange(spec, told, day, 70).incumbent_before is None
     assert first.exchange(spec, told, day, 20).incumbent_before is None
     assert serving.get("/v1/rollouts/try/standing").json()["shadow_usd"] == 20e-12, "70 were held for a while"
     first.close()
     again = DatabaseBoard(control_database_url, "one")
-    shared = again.exchange(spec, Observed(), day, 0)
+    shared = again.exchange(spec, RolloutTotals(), day, 0)
     assert shared.incumbent_before == ArmTally(requests=60) and shared.own_shadow_pico_usd == 20
     assert again.exchange(spec, told, day, 20) == Shared(own_shadow_pico_usd=20), "it is given once"
     again.close()
@@ -180,7 +180,7 @@ def test_what_the_incumbent_was_outlives_gateways_and_what_copies_may_cost_does_
         row.updated_at = datetime.now(UTC) - timedelta(minutes=1)
     database.close()
     other = DatabaseBoard(control_database_url, "two")
-    [gone] = other.exchange(spec, Observed(), day, 0).observed
+    [gone] = other.exchange(spec, RolloutTotals(), day, 0).observed
     assert (gone.incumbent_before.requests, gone.incumbent.requests) == (60, 0)
     other.close()
     standing = serving.get("/v1/rollouts/try/standing").json()
@@ -203,12 +203,12 @@ def test_what_a_live_rollout_stands_on_is_not_taken_away(serving) -> None:
     assert serving.delete("/v1/models/new").status_code == 200
 
 
-def seen(failed: int) -> Observed:
+def seen(failed: int) -> RolloutTotals:
     """A hundred requests of each arm, of which the given number of the candidate's failed."""
-    observed = Observed(step_requests=100)
+    observed = RolloutTotals(step_requests=100)
     for number in range(100):
-        observed.candidate.add(Seen(failed=number < failed, duration_ms=5.0))
-        observed.incumbent.add(Seen(failed=False, duration_ms=5.0))
+        observed.candidate.add(ObservedRequest(failed=number < failed, duration_ms=5.0))
+        observed.incumbent.add(ObservedRequest(failed=False, duration_ms=5.0))
     observed.incumbent_before = ArmTally()
     return observed
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from contracts.guardrails.finding import DEFINITION
 from contracts.guardrails.policy import policy_of
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.judged_definitions import (
     DefinitionMemory,
@@ -33,7 +33,7 @@ ATTACKS = stage("attacks", "injection")
 
 
 def screen_of(*stages: dict[str, Any]) -> Any:
-    return compile_plan([policy_of("p", {"stages": list(stages)})], Means()).input
+    return compile_plan([policy_of("p", {"stages": list(stages)})], DetectorDependencies()).input
 
 
 def judged(tool: Any, *stages: dict[str, Any]) -> JudgedDefinitions:

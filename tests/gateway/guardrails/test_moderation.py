@@ -11,8 +11,8 @@ import pytest
 
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Shown
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.moderation import Moderation, build
-from gateway.guardrails.means import Means
 from gateway.guardrails.questions import LazyQuestions
 from tests.receivers import HttpReceiver
 
@@ -34,7 +34,7 @@ def _answer(**result: Any) -> bytes:
 
 def _moderation(url: str, questions: LazyQuestions, **settings: Any) -> Moderation:
     given = {"url": url, "on_failure": "fail_closed", "timeout_ms": 30_000, **settings}
-    return build(given, Means(webhook_secret=_SECRET, questions=questions))
+    return build(given, DetectorDependencies(webhook_secret=_SECRET, questions=questions))
 
 
 async def _kinds(receiver: HttpReceiver, questions: LazyQuestions, **settings: Any) -> list[tuple[str, float | None]]:
@@ -122,7 +122,7 @@ async def test_an_inward_address_is_not_called_unless_the_operator_says_so() -> 
 )
 def test_a_malformed_policy_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        build(settings, Means(questions=LazyQuestions(())))
+        build(settings, DetectorDependencies(questions=LazyQuestions(())))
     assert "sk-in-clear" not in refused.value.message
 
 

@@ -5,8 +5,8 @@ import pytest
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Verdict, joined, read_verdict
 from contracts.guardrails.policy import covering, policy_of
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.policy_trial import try_policy
 from gateway.guardrails.screening.expression import Expression
 
@@ -50,7 +50,7 @@ def stage(detector, **more):
 )
 def test_a_malformed_policy_is_refused_by_name(rules, said):
     with pytest.raises(ConfigurationError) as refused:
-        compile_plan([policy_of("mine", rules)], Means())
+        compile_plan([policy_of("mine", rules)], DetectorDependencies())
     assert "'mine'" in refused.value.message and said in refused.value.message
 
 

@@ -12,8 +12,8 @@ from contracts.guardrails.beginnings import beginnings_of
 from contracts.guardrails.finding import Shown
 from contracts.guardrails.plain_text import original_span, plain_text
 from contracts.guardrails.policy import StageSpec
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_stage import GuardStage, build_stage
-from gateway.guardrails.means import Means
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
@@ -24,7 +24,7 @@ CARD = "4111 1111 1111 1111"
 
 def stage(detector, action="redact", **settings):
     spec = StageSpec(name=detector, detector=detector, direction="output", action=action, settings=settings)
-    return GuardStage(spec, "output", build_stage("p", spec, Means()))
+    return GuardStage(spec, "output", build_stage("p", spec, DetectorDependencies()))
 
 
 PLAN = StreamPlan(

@@ -18,10 +18,10 @@ from contracts.guardrails.policy import policy_of
 from contracts.serving.configuration import EMPTY_SNAPSHOT
 from gateway.apis.operations import CHAT
 from gateway.guardrails.answer_filter import AnswerFilter
-from gateway.guardrails.checking import means_of_checks
+from gateway.guardrails.checking import dependencies_of_checks
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.guardrails import Guardrails
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
 
@@ -49,7 +49,7 @@ def guarded(start_gateway, kit):
 
 
 def plan_of(*stages):
-    return compile_plan([policy_of("p", {"stages": list(stages)})], Means())
+    return compile_plan([policy_of("p", {"stages": list(stages)})], DetectorDependencies())
 
 
 def screened(body, *stages):
@@ -216,7 +216,7 @@ def test_remarks_are_told_and_not_acted_upon():
 )
 def test_policies_of_detectors_that_ask_others_can_be_checked_where_nobody_is_asked(detector, settings):
     policy = policy_of("p", {"stages": [stage("s", detector, **settings)]})
-    assert len(compile_plan([policy], means_of_checks()).awaited) == 1
+    assert len(compile_plan([policy], dependencies_of_checks()).awaited) == 1
 
 
 @pytest.mark.interpreted  # its request is a double
@@ -225,7 +225,7 @@ def test_a_request_that_began_before_a_change_goes_by_the_newer_policies_and_und
         replace(EMPTY_SNAPSHOT, guardrails=(policy_of("p", {"stages": [stage("w", "deny", keywords=[word])]}),))
         for word in ("red", "blue")
     )
-    guardrails = Guardrails(Means())
+    guardrails = Guardrails(DetectorDependencies())
     guardrails.sync(older)
     (gone,) = guardrails.sync(newer)
     who = SimpleNamespace(tenant="acme", key_id="k")

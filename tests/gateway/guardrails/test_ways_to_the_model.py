@@ -8,9 +8,9 @@ import pytest
 from contracts.guardrails.finding import About, Shown
 from contracts.guardrails.policy import policy_of
 from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.abuse import build
 from gateway.guardrails.guard_plan import compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
 
 CARD = "4111 1111 1111 1111"
@@ -31,7 +31,7 @@ def shown_of(body: Any, **more: Any) -> list[Shown]:
 
 
 def is_blocked(body: Any, **more: Any) -> bool:
-    plan = compile_plan([policy_of("p", {"stages": [ATTACKS]})], Means())
+    plan = compile_plan([policy_of("p", {"stages": [ATTACKS]})], DetectorDependencies())
     return plan.input.check(RequestTexts(json.dumps(body).encode(), **more).shown).blocked is not None
 
 
@@ -99,7 +99,7 @@ def test_what_a_tool_answers_speaks_as_the_tool_alone(result: Any) -> None:
 def test_names_in_a_tools_objects_are_cut_in_their_place_and_none_takes_anothers() -> None:
     given = {"a": CARD, CARD: 1, "[card]": {CARD: CARD}, "z": [{CARD: 2}]}
     texts = RequestTexts(json.dumps({"messages": [{"content": [{"type": "tool_use", "input": given}]}]}).encode())
-    plan = compile_plan([policy_of("p", {"stages": [CARDS]})], Means())
+    plan = compile_plan([policy_of("p", {"stages": [CARDS]})], DetectorDependencies())
     texts.cut(plan.input.check(texts.shown).cuts)
     left = json.loads(texts.body)["messages"][0]["content"][0]["input"]
     assert left == {"a": "[card]", "[card]_": 1, "[card]": {"[card]": "[card]"}, "z": [{"[card]": 2}]}
@@ -107,7 +107,7 @@ def test_names_in_a_tools_objects_are_cut_in_their_place_and_none_takes_anothers
 
 
 def test_what_is_asked_is_what_is_said_last_and_no_field_behind_it() -> None:
-    watch = build({"flood": {"limit": 3}}, Means())
+    watch = build({"flood": {"limit": 3}}, DetectorDependencies())
     behind = {
         "tool_choice": "auto",
         "tools": [{"name": "a", "description": "b"}],
@@ -137,7 +137,7 @@ def test_what_is_asked_is_what_is_said_last_and_no_field_behind_it() -> None:
 @pytest.mark.parametrize("action", ["redact", "block", "flag"])
 async def test_names_that_a_model_writes_into_a_tools_object_are_looked_at(action: str) -> None:
     stages = [{**CARDS, "direction": "output", "action": action}]
-    plan = compile_plan([policy_of("p", {"stages": stages})], Means())
+    plan = compile_plan([policy_of("p", {"stages": stages})], DetectorDependencies())
     passing = AnswerFilter(plan.output, About(direction="output"))
     written = {CARD: {"b": 1, CARD: CARD}, "[card]": 2}
     body = json.dumps({"choices": [{"content": [{"type": "tool_use", "id": "t", "input": written}]}]}).encode()

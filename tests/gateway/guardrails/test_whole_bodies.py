@@ -9,8 +9,8 @@ import pytest
 from contracts.guardrails.finding import About
 from contracts.guardrails.policy import policy_of
 from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import GuardPlan, compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_texts import RequestTexts
 
 CARD = "4111111111111111"
@@ -45,7 +45,7 @@ def plan_of(direction: str = "both", *, action: str = "redact", **more: Any) -> 
             "settings": {"keywords": ["blue moon"], "expressions": {"code": 'q(?:ab)+z"?', **more}},
         },
     ]
-    return compile_plan([policy_of("p", {"stages": stages})], Means())
+    return compile_plan([policy_of("p", {"stages": stages})], DetectorDependencies())
 
 
 PLAN = plan_of()

@@ -93,7 +93,7 @@ class Gateways:
     async def start(self, name: str, **settings: Any) -> RedisStore:
         clock = ServerClock(monotonic_ns, now_ns)
         store = RedisStore(self._address, name, **{"clock": clock, "wall_ns": now_ns, **self._settings, **settings})
-        store._courier._connection = TellingConnection(store._courier._connection, self.redis)  # type: ignore[assignment]
+        store._sender._connection = TellingConnection(store._sender._connection, self.redis)  # type: ignore[assignment]
         try:
             await store.start()
         except BaseException:
@@ -109,13 +109,13 @@ class Gateways:
     async def kill(self, store: RedisStore) -> None:
         """Let a gateway fall silent from one moment to the next."""
         under_way = [self._running.pop(store)]
-        courier = store._courier
-        if courier._pump is not None:
-            under_way.append(courier._pump)
+        sender = store._sender
+        if sender._pump is not None:
+            under_way.append(sender._pump)
         for task in under_way:
             task.cancel()
         await asyncio.wait(under_way)
-        await courier._connection.close()
+        await sender._connection.close()
 
     async def close(self) -> None:
         for store in list(self._running):

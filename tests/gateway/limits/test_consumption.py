@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.limits.counters.lease_link import Consumption
+from gateway.limits.counters.lease_connection import Consumption
 
 SECOND_NS = 1_000_000_000
 

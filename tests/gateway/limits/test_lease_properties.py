@@ -77,7 +77,7 @@ class World:
             clock=ServerClock(self.clock.now_ns, self.clock.now_ns),
             wall_ns=self.clock.now_ns,
         )
-        store._courier._connection = Way(store._courier._connection, name, self)  # type: ignore[assignment]
+        store._sender._connection = Way(store._sender._connection, name, self)  # type: ignore[assignment]
         return store
 
     def told(self, payload: bytes) -> bytes:
@@ -91,7 +91,7 @@ class World:
 
     async def rest(self, name: str) -> None:
         """Let a gateway say what it has to say, as far as anybody listens."""
-        pump = self.stores[name]._courier._pump
+        pump = self.stores[name]._sender._pump
         for _ in range(400):
             if pump is None or pump.done():
                 return
@@ -114,7 +114,7 @@ class World:
             await self.clock.advance(min(left, 1.9))
             left -= 1.9
             for store in self.stores.values():
-                store._courier.beat()
+                store._sender.beat()
             for name in NAMES:
                 await self.work(name)
             self.check()
@@ -154,9 +154,9 @@ class World:
         """Kill a gateway and start it again under its name before its lease ends; it reads what it had spent."""
         name = NAMES[gateway]
         old = self.stores[name]
-        if old._courier._pump is not None:
-            old._courier._pump.cancel()
-        await old._courier._connection.close()
+        if old._sender._pump is not None:
+            old._sender._pump.cancel()
+        await old._sender._connection.close()
         for charge in [charge for charge in self.open if charge.name == name]:
             self.open.remove(charge)
             self.settled[name] += charge.taken  # what ran is estimated, up to what was reserved
@@ -169,7 +169,7 @@ class World:
         self.counter(name).restore(self.counter(name).period_start_ns or 0, self.settled[name])
         self.cut.discard(name)
         if not self.is_frozen:
-            self.stores[name]._courier.beat()
+            self.stores[name]._sender.beat()
             await self.rest(name)
             await self.go_through(0.3)
 
@@ -221,7 +221,7 @@ class World:
             await self.thaw(range(3))
         self.cut = set()
         for name in NAMES:
-            self.stores[name]._courier.beat()
+            self.stores[name]._sender.beat()
             await self.rest(name)
         while self.open:
             self.settle(0, 1)
@@ -273,7 +273,7 @@ def test_the_sum_of_what_gateways_may_spend_never_exceeds_the_budget_and_what_th
         world = World(redis_server)
         try:
             for name in NAMES:
-                world.stores[name]._courier.beat()
+                world.stores[name]._sender.beat()
                 await world.rest(name)
             for kind, *given_ in steps:
                 await world.do(kind, *given_)
@@ -283,5 +283,5 @@ def test_the_sum_of_what_gateways_may_spend_never_exceeds_the_budget_and_what_th
             for store in world.stores.values():
                 await store.close()
 
-    with patch.multiple("backends.counters.courier", _FIRST_PAUSE_SECONDS=0.0005, _LONGEST_PAUSE_SECONDS=0.001):
+    with patch.multiple("backends.counters.batch_sender", _FIRST_PAUSE_SECONDS=0.0005, _LONGEST_PAUSE_SECONDS=0.001):
         asyncio.run(run())

@@ -111,13 +111,13 @@ async def test_nothing_is_overspent_however_long_redis_was_away(gateways: Gatewa
     gateways.redis.is_frozen = True
     admitted = await steadily(first, rule, 120.0)
     assert 0 < sum(admitted) < len(admitted), "the lease was never used up"
-    first._courier._pump.cancel()  # type: ignore[union-attr]  # the other is quicker to come back
-    connection, first._courier._connection = first._courier._connection, NeverAnswers()  # type: ignore[assignment]
+    first._sender._pump.cancel()  # type: ignore[union-attr]  # the other is quicker to come back
+    connection, first._sender._connection = first._sender._connection, NeverAnswers()  # type: ignore[assignment]
     await gateways.redis.go_on()
     await happens(lambda: second.status()["reachable"] is True, "coming back")
     left = 10_000 - 50 * (sum(admitted) + sum(warm))
     assert isinstance(await admit(second, [(second.open(rule, ""), left + 1)]), Shortage)
-    first._courier._connection = connection
+    first._sender._connection = connection
     await happens(lambda: first.status()["reachable"] is True, "coming back")
     await asyncio.sleep(1.5)
     assert isinstance(await admit(second, [(second.open(rule, ""), left + 1)]), Shortage)

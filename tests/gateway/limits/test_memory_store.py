@@ -65,9 +65,9 @@ async def test_places_held_are_counted_until_they_lapse(store: MemoryStore, cloc
     counter = store.open(limit(10), "a")
     counter.take(10, START_NS)
     await store.seek_room([(counter, 5)], "key", START_NS)
-    assert store.status() == {"kind": "memory", "counters": 1, "held_places": 1}
+    assert store.status() == {"kind": "memory", "counters": 1, "retry_slots": 1}
     await clock.advance(5)
-    assert store.status()["held_places"] == 0
+    assert store.status()["retry_slots"] == 0
     del counter
     store.forget_idle(1)
     assert store.status()["counters"] == 0

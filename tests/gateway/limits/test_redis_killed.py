@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from backends.counters.amounts import joined
-from backends.counters.courier import Keys
+from backends.counters.batch_sender import Keys
 from contracts.errors import CountersUnavailable
 from contracts.rules.limits import MAX_AMOUNT, LimitSpec
 from gateway.limits.counters.base import Counter, Mark, Shortage
@@ -77,12 +77,12 @@ class NoWay:
 @contextmanager
 def cut_off(store: RedisStore) -> Iterator[None]:
     """Let nothing through to Redis and back."""
-    connection = store._courier._connection
-    store._courier._connection = NoWay()  # type: ignore[assignment]  # all that the courier uses
+    connection = store._sender._connection
+    store._sender._connection = NoWay()  # type: ignore[assignment]  # all that the courier uses
     try:
         yield
     finally:
-        store._courier._connection = connection
+        store._sender._connection = connection
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from backends.counters.connection import CountersConnection
 from contracts.errors import CountersUnavailable
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.counters.base import Counter, Mark, Shortage
-from gateway.limits.counters.lease_parcels import SyncParcel
+from gateway.limits.counters.lease_commands import SyncCommand
 from gateway.limits.counters.leased_sliding import LeasedSliding
 from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
@@ -98,8 +98,8 @@ class Schedule:
         ]
         self.ways = []
         for store in self.stores:
-            self.ways.append(way := OneWay(store._courier._connection))
-            store._courier._connection = way  # type: ignore[assignment]  # all that the courier uses
+            self.ways.append(way := OneWay(store._sender._connection))
+            store._sender._connection = way  # type: ignore[assignment]  # all that the courier uses
         self.charges: list[Charge] = []
 
     async def do(self, kind: str, *given_) -> None:
@@ -145,8 +145,8 @@ class Schedule:
     async def beat(self, lapsing: Sequence[int] = ()) -> None:
         """Let the gateways be heard of that were not for long, as they do in the background."""
         for which, store in enumerate(self.stores):
-            if which not in lapsing and self.clock.now_ns() - store._courier.answered_ns > 2 * SECOND_NS:
-                store._courier.beat()
+            if which not in lapsing and self.clock.now_ns() - store._sender.answered_ns > 2 * SECOND_NS:
+                store._sender.beat()
                 await self.rest(which)
 
     async def tell(self, gateways: Sequence[int]) -> None:
@@ -195,7 +195,7 @@ class Schedule:
             for which in set(range(3)) - set(lapsed):
                 counter = self.stores[which].open(rule, "")
                 assert isinstance(counter, LeasedSliding)
-                self.stores[which]._courier.post(SyncParcel(counter))
+                self.stores[which]._sender.post(SyncCommand(counter))
                 await self.rest(which)
                 expected, key = expected + counter._pool, counter.key
             oldest = self.clock.now_ns() // SECOND_NS // bucket_seconds - 60
@@ -209,7 +209,7 @@ class Schedule:
             assert sum(int(amount) for name, amount in window.items() if name[:1] in (b"c", b"l")) == expected
 
     async def rest(self, which: int) -> None:
-        pump = self.stores[which]._courier._pump
+        pump = self.stores[which]._sender._pump
         if pump is not None:
             await pump
 
@@ -239,5 +239,5 @@ def test_gateways_together_never_charge_more_than_is_allowed(redis_server: Redis
             await store.close()
 
     # Who had no answer asks again at once: the clock stands still meanwhile.
-    with patch.multiple("backends.counters.courier", _FIRST_PAUSE_SECONDS=0.001, _LONGEST_PAUSE_SECONDS=0.002):
+    with patch.multiple("backends.counters.batch_sender", _FIRST_PAUSE_SECONDS=0.001, _LONGEST_PAUSE_SECONDS=0.002):
         asyncio.run(run())

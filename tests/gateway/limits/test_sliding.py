@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.limits.counters.base import Mark
-from gateway.limits.counters.held_places import MAX_PLACES
+from gateway.limits.counters.retry_slots import MAX_SLOTS
 from gateway.limits.counters.sliding import SlidingCounter
 from tests.gateway.limits.counting import SECOND_NS, limit
 
@@ -84,7 +84,7 @@ class Walk:
     def compare(self) -> None:
         assert self.counter.room(self.now_ns) == self.by_hand.room(self.now_ns)
         held = [until_ns for _, amount, until_ns in self.by_hand.places if amount and until_ns >= self.now_ns]
-        assert self.counter.held_places(self.now_ns) == len(held)
+        assert self.counter.retry_slots(self.now_ns) == len(held)
 
 
 amounts = st.sampled_from([1, 10, 35, 40, 60, 100])
@@ -148,14 +148,14 @@ def test_a_flood_of_many_keys_holds_a_bounded_number_of_places():
     counter = SlidingCounter(limit(10**6), "")
     counter.take(10**6, START_NS)
     held = 0
-    for number in range(MAX_PLACES + 10):
+    for number in range(MAX_SLOTS + 10):
         due_ns = counter.earliest(1, START_NS, START_NS)
         assert due_ns is not None
         if counter.may_hold(f"key-{number}", START_NS, due_ns):
             counter.hold(f"key-{number}", 1, due_ns)
             held += 1
-    assert held == MAX_PLACES
-    assert counter.held_places(START_NS) == MAX_PLACES
+    assert held == MAX_SLOTS
+    assert counter.retry_slots(START_NS) == MAX_SLOTS
 
 
 def test_who_takes_less_than_was_kept_leaves_the_rest_until_the_grace_is_over():
@@ -181,7 +181,7 @@ def test_nobody_claims_a_place_before_it_is_due_or_after_it_lapsed():
     assert counter.room(due_ns - 1, "key") == 0
     assert counter.room(due_ns + GRACE * WIDTH_NS, "key") == 100
     counter.take(10, due_ns + GRACE * WIDTH_NS + 1, "key")
-    assert counter.held_places(due_ns + GRACE * WIDTH_NS + 1) == 0
+    assert counter.retry_slots(due_ns + GRACE * WIDTH_NS + 1) == 0
 
 
 def test_a_wait_is_shorter_once_a_place_before_it_has_lapsed():

@@ -11,7 +11,7 @@ import pytest
 from backends.providers.credentials import Credentials
 from backends.providers.host import ProviderConnection, ProviderHost
 from backends.providers.settings import ProviderHostSettings
-from contracts.engine.wire import Abort, Attach, Call, Hello, Invoke, Invoked, Patience, frame, from_host
+from contracts.engine.wire import Abort, Attach, Call, Hello, Invoke, Invoked, ProviderTimeouts, frame, from_host
 from contracts.errors import TargetMisconfigured, UpstreamRejected
 from contracts.metering.usage import Usage
 from tests.gateway.providers.host_process import KEY, KEY_REF, litellm_target
@@ -280,7 +280,7 @@ async def test_a_slow_client_holds_its_own_stream_back_and_no_other(
 
 async def test_a_request_that_is_aborted_before_it_begins_has_an_end(local: LocalHost) -> None:
     reader, writer = await asyncio.open_unix_connection(str(local.path))
-    patience = Patience(connect=1, first_byte=1, between=1, total=1)
+    patience = ProviderTimeouts(connect=1, first_byte=1, between=1, total=1)
     invoke = Invoke(request_id=b"x" * 16, operation="/chat/completions", body=b"{}", patience=patience)
     attach = Attach(version=1, gateway="g", wants_steps=False, wants_kv=False)
     writer.write(frame(attach) + frame(invoke) + frame(Abort(request_id=b"x" * 16)))

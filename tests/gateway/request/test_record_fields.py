@@ -21,8 +21,8 @@ from contracts.pricing.prices import Cost, PriceBook
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.guard_plan import compile_plan
-from gateway.guardrails.means import Means
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.demand import FREE
 from gateway.limits.estimates.counting import TokenEstimator
@@ -81,7 +81,7 @@ def chat(**facts: Any) -> RequestState:
 def guard() -> RequestGuard:
     """Return the guard of a request in whose texts and answer guardrails have found something."""
     spec = StageSpec(name="mail", detector="pii", direction="both", action="redact")
-    found = RequestGuard(compile_plan([GuardrailPolicy(name="p", stages=(spec,))], Means()), About())
+    found = RequestGuard(compile_plan([GuardrailPolicy(name="p", stages=(spec,))], DetectorDependencies()), About())
     found.take_over(["output/mail/redact:email=1"])
     found.spent_ns = 5
     seen = found.filter_answer()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.routing.ask import Ask
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
+from algorithms.routing.policy_input import RoutingRequest
 from contracts.engine.wire import KvBlocks
 from contracts.recording.records import KvRecord, encode_record
 from gateway.routing.replicas.cache_mirror import CacheMirror
@@ -77,7 +77,7 @@ class Scene:
         return self.mirror.status()[f"{URL} {MODEL}"]
 
     def knows(self, key: int) -> bool:
-        return self.fleet.sight(Ask(32, [key], 16), 1).cached(0) > 0
+        return self.fleet.view(RoutingRequest(32, [key], 16), 1).cached(0) > 0
 
 
 def test_what_a_cache_holds_is_asked_for_and_followed():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from algorithms.routing.ask import Ask
+from algorithms.routing.policy_input import RoutingRequest
 from contracts.api.generation import Result
 from contracts.engine.wire import KvBlocks
 from contracts.pricing.prices import PriceBook
@@ -20,7 +20,7 @@ from gateway.routing.replicas.router import Router
 
 SECOND = 1_000_000_000
 MODEL = ModelSpec("m", "p")
-ASK = Ask(64, [5, 6, 7, 8], 16)
+ASK = RoutingRequest(64, [5, 6, 7, 8], 16)
 
 
 def pool_of(count: int = 2, **more: Any) -> PoolSpec:
@@ -128,7 +128,7 @@ def test_another_policy_keeps_what_is_under_way():
     for policy in ("least_outstanding", "peak_ewma", "cost"):
         newer = pool_of(policy=policy)
         scene.router.sync(snapshot_of(newer))
-        choice = scene.router.place(MODEL, newer, Ask(64))  # of which nobody has anything
+        choice = scene.router.place(MODEL, newer, RoutingRequest(64))  # of which nobody has anything
         assert [spec.id for spec in choice.candidates] == ["t1", "t0"]
         assert scene.running == {"t0": 1, "t1": 0}
     placed.end(Result(), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from algorithms.routing.ask import Ask
+from algorithms.routing.policy_input import RoutingRequest
 from backends.llm.base import ModelCall, PromptBlocks
 from contracts.api.chat import ChatRequest
 from contracts.api.generation import Delta, Result
@@ -210,7 +210,7 @@ def test_those_who_may_be_asked_share_the_work_however_large_the_pool(hands, cou
     firsts: Counter[str] = Counter()
     for number in range(200):
         hands.now += SECOND // 100
-        choice = router.place(MODEL, pool, Ask(500, [1_000 * number + key for key in range(7)], 64), within)
+        choice = router.place(MODEL, pool, RoutingRequest(500, [1_000 * number + key for key in range(7)], 64), within)
         assert {spec.id for spec in choice.candidates} == within
         firsts[choice.candidates[0].id] += 1
         placed = choice.begin(choice.candidates[0], Progress())
@@ -228,7 +228,7 @@ async def test_with_none_that_may_be_asked_there_is_no_candidate(hands):
 def test_of_many_that_may_be_asked_those_are_looked_at_that_hold_the_prompt(hands):
     router, pool = Router(hands.clock(), draw=random.Random(3).random), snapshot_of(count=80).pools["p"]
     within = frozenset(spec.id for spec in pool.targets[40:])
-    ask = Ask(64_000, list(range(1, 1_001)), 64)
+    ask = RoutingRequest(64_000, list(range(1, 1_001)), 64)
     router.place(MODEL, pool, ask)
     fleet = router._fleets["p"]
     for name in (*[f"t{place}" for place in range(10)], "t77"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from algorithms.routing.ask import Ask
+from algorithms.routing.policy_input import RoutingRequest
 from algorithms.routing.work_book import WorkBook
 from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
 from gateway.replies.progress import Progress
@@ -50,5 +50,5 @@ def test_after_a_pool_was_idle_for_a_year_its_old_work_counts_nothing():
 def test_requests_are_placed_on_a_machine_that_is_up_for_long(policy, days):
     router = Router(Clock(wall_ns=lambda: days * DAY, monotonic_ns=lambda: days * DAY))
     pool = PoolSpec("p", tuple(TargetSpec(name, "p", "scripted") for name in ("a", "b")), policy)
-    choice = router.place(ModelSpec("m", "p"), pool, Ask(100))
+    choice = router.place(ModelSpec("m", "p"), pool, RoutingRequest(100))
     assert choice.begin(choice.candidates[0], Progress()) is not None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backends.engine.torch_engine.prefix_holds import PrefixHolds
+from backends.engine.torch_engine.pinned_prefixes import PinnedPrefixes
 from backends.engine.vllm_engine.keeping.held_blocks import HeldBlocks
 from backends.engine.vllm_engine.keeping.orders import ANSWER, read_order
 
@@ -28,7 +28,7 @@ class PromptKeeper:
         """`manager` is vLLM's KVCacheManager."""
         self._manager = manager
         self._blocks = HeldBlocks(manager.block_pool, block_size, now_ns)
-        self._holds = PrefixHolds(self._blocks)
+        self._holds = PinnedPrefixes(self._blocks)
         self._now_ns = now_ns
         self._expected: dict[str, Any] = {}
         self._allocate = manager.allocate_slots

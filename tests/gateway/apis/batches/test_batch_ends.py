@@ -160,7 +160,7 @@ async def test_a_key_that_is_rotated_goes_on_paying(start, eventually):
 
 
 async def test_a_model_that_is_away_is_waited_for(start, kit, eventually, monkeypatch):
-    monkeypatch.setattr("gateway.apis.batches.patience._FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.apis.batches.line_retries._FIRST_SECONDS", 0.1)
     gateway = await start(script={"fault": "refuse"})
     client = gateway.sdk()
     batch = await create(client, lines_of(2, max_tokens=1))
@@ -172,7 +172,7 @@ async def test_a_model_that_is_away_is_waited_for(start, kit, eventually, monkey
 
 
 async def test_a_line_that_keeps_failing_at_its_model_is_given_up_after_three_tries(start, monkeypatch):
-    monkeypatch.setattr("gateway.apis.batches.patience._FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.apis.batches.line_retries._FIRST_SECONDS", 0.1)
     gateway = await start(script={"fault": "break", "after": 1})
     client = gateway.sdk()
     done = await ended(client, await create(client, lines_of(1)))

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from algorithms.abuse.detection import Detection
 from algorithms.abuse.incident import Incident
-from algorithms.abuse.sighting import Sighting
 from algorithms.abuse.spec import abuse_spec
 from contracts.errors import AbuseThrottled, ConfigurationError, ControlUnavailable
 from contracts.guardrails.finding import About, Shown
+from gateway.guardrails.detector_dependencies import DetectorDependencies
 from gateway.guardrails.detectors.abuse import AbuseWatch, build
-from gateway.guardrails.means import Means
 from gateway.identity.abuse.incidents import IncidentBook, Suspect
 from gateway.identity.abuse.key_watches import KeyWatches
 from gateway.identity.abuse.service import AbuseService
@@ -37,8 +37,8 @@ def book() -> IncidentBook:
     return IncidentBook("gw-1", _Ids())
 
 
-def _seen(observed: int = 6, action: Any = "alert") -> Sighting:
-    return Sighting("flood", action, observed, 5, 60, facts={"variants": 2})
+def _seen(observed: int = 6, action: Any = "alert") -> Detection:
+    return Detection("flood", action, observed, 5, 60, facts={"variants": 2})
 
 
 def test_an_incident_goes_on_until_nothing_is_seen_for_its_rules_window(book: IncidentBook) -> None:
@@ -62,7 +62,7 @@ def test_what_comes_after_the_end_is_another_incident(book: IncidentBook) -> Non
 def test_kinds_keys_and_tenants_have_incidents_of_their_own(book: IncidentBook) -> None:
     for suspect in (_ACME, Suspect("acme", "key_2"), Suspect("zeta", "key_1")):
         book.note(suspect, _seen(), 0)
-    book.note(_ACME, Sighting("harvest", "alert", 6, 5, 60), 0)
+    book.note(_ACME, Detection("harvest", "alert", 6, 5, 60), 0)
     assert len(book) == 4
 
 
@@ -90,7 +90,7 @@ def _shown(text: str = _SAY) -> list[Shown]:
 
 
 def test_what_is_throttled_is_refused_with_its_own_code_and_written_down(book: IncidentBook) -> None:
-    watch = build({"flood": {"limit": 2, "action": "throttle"}}, Means(incidents=book))
+    watch = build({"flood": {"limit": 2, "action": "throttle"}}, DetectorDependencies(incidents=book))
     for second in (0, 1):
         assert watch.watch(_shown(), _about(second=second)) == ()
     with pytest.raises(AbuseThrottled) as refused:
@@ -100,13 +100,13 @@ def test_what_is_throttled_is_refused_with_its_own_code_and_written_down(book: I
 
 
 def test_what_is_only_told_of_is_a_finding(book: IncidentBook) -> None:
-    watch = build({"flood": {"limit": 1}}, Means(incidents=book))
+    watch = build({"flood": {"limit": 1}}, DetectorDependencies(incidents=book))
     watch.watch(_shown(), _about())
     assert [finding.kind for finding in watch.watch(_shown(), _about())] == ["flood"]
 
 
 def test_a_conversation_that_grows_is_no_flood() -> None:
-    watch = build({"flood": {"limit": 2}}, Means())
+    watch = build({"flood": {"limit": 2}}, DetectorDependencies())
     said = _shown()
     for turn in range(8):
         said = [*said, Shown(f"An answer, the {turn}th.", "assistant"), Shown(" ".join([f"{turn}word"] * 9), "user")]
@@ -115,7 +115,7 @@ def test_a_conversation_that_grows_is_no_flood() -> None:
 
 
 def test_keys_are_counted_apart_and_only_those_that_the_policy_names() -> None:
-    watch = build({"flood": {"limit": 1, "action": "throttle"}, "keys": ["key_1"]}, Means())
+    watch = build({"flood": {"limit": 1, "action": "throttle"}, "keys": ["key_1"]}, DetectorDependencies())
     watch.watch(_shown(), _about())
     for _ in range(3):
         assert watch.watch(_shown(), _about("key_2")) == ()
@@ -135,7 +135,7 @@ def test_the_keys_that_are_watched_are_bounded() -> None:
 
 def test_a_malformed_policy_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        build({"flood": {"limit": "many"}}, Means())
+        build({"flood": {"limit": "many"}}, DetectorDependencies())
 
 
 class _Publisher:
@@ -166,4 +166,4 @@ async def test_what_cannot_be_published_is_published_later_as_it_is_by_then(book
 
 
 def test_the_watch_is_what_the_frame_asks_for() -> None:
-    assert isinstance(build({"flood": {}}, Means()), AbuseWatch)
+    assert isinstance(build({"flood": {}}, DetectorDependencies()), AbuseWatch)

@@ -227,7 +227,7 @@ def test_who_waits_longer_than_its_deadline_is_shed(waited_ns: int, is_shed: boo
     queue = queue_of(max_in_flight=1, deadline_seconds={"batch": 2.0})
     patient, late = request(priority="standard"), request(priority="batch")
     arrive(queue, patient, late)
-    assert queue.surplus.next_deadline_ns == 2 * SECOND_NS + 1
+    assert queue.shed_order.next_deadline_ns == 2 * SECOND_NS + 1
     assert queue.expire(waited_ns) == ([late] if is_shed else [])
     assert patient.state == "waiting"
 

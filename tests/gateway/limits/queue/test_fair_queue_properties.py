@@ -121,8 +121,8 @@ class EveryOrder(RuleBasedStateMachine):
         assert all(count == 1 for count in self.ends.values())
         assert len(self.ends) + len(self.waiting) == self.arrived
         assert queue.waiting == len(self.waiting)
-        assert sum(queue.surplus.waiting_by_class().values()) == len(self.waiting)
-        assert {one for one in queue.surplus.requests()} == set(self.waiting)
+        assert sum(queue.shed_order.waiting_by_class().values()) == len(self.waiting)
+        assert {one for one in queue.shed_order.requests()} == set(self.waiting)
 
     @invariant()
     def nothing_is_negative(self) -> None:

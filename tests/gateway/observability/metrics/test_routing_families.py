@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from algorithms.routing.ask import Ask
+from algorithms.routing.policy_input import RoutingRequest
 from contracts.engine.wire import KvBlocks
 from contracts.pricing.prices import PriceBook
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
@@ -36,7 +36,7 @@ def router() -> Router:
 
 
 def test_a_replica_shows_what_it_was_given_and_how_long_the_next_would_wait(router: Router) -> None:
-    choice = router.place(MODEL, pool_of("cost"), Ask(32_000, [1, 2], 16))
+    choice = router.place(MODEL, pool_of("cost"), RoutingRequest(32_000, [1, 2], 16))
     chosen, other = (spec.id for spec in choice.candidates)
     idle = page_of(router)
     assert {labels["target"] for labels in idle.labels("tollkeeper_replica_in_flight")} == {"t0", "t1"}
@@ -45,7 +45,7 @@ def test_a_replica_shows_what_it_was_given_and_how_long_the_next_would_wait(rout
     place = fleet.place_of(choice.candidates[0])
     assert place is not None
     replica = fleet.replicas[place]
-    hold = fleet.begin(replica, Ask(32_000, [1, 2], 16), 0, 10**11)
+    hold = fleet.begin(replica, RoutingRequest(32_000, [1, 2], 16), 0, 10**11)
     busy = page_of(router)
     assert busy.value("tollkeeper_replica_in_flight", pool="p", target=chosen) == 1
     assert busy.value("tollkeeper_replica_in_flight", pool="p", target=other) == 0
@@ -64,7 +64,7 @@ def test_a_replica_shows_what_it_was_given_and_how_long_the_next_would_wait(rout
 
 def test_a_cache_is_shown_as_mirrored_as_long_as_it_is_known_exactly(router: Router) -> None:
     router.mirror.on_kv_host("unix:///1.sock", lambda model: None)
-    router.place(MODEL, pool_of("cost"), Ask(32, [1], 16))
+    router.place(MODEL, pool_of("cost"), RoutingRequest(32, [1], 16))
     name = "tollkeeper_replica_cache_mirrored"
     assert [page_of(router).value(name, pool="p", target=target) for target in ("t0", "t1")] == [0, 0]
     held = KvBlocks(model="m", engine="e", sequence=0, block_size=16, block_hashes=[1, 2, 3], is_last=True)
@@ -83,7 +83,7 @@ def test_pools_that_are_asked_in_turn_show_nothing(router: Router) -> None:
 
 
 def test_a_pool_is_shown_as_long_as_it_is_configured(router: Router) -> None:
-    router.place(MODEL, pool_of("cost"), Ask(32, [1], 16))
+    router.place(MODEL, pool_of("cost"), RoutingRequest(32, [1], 16))
     assert "tollkeeper_replica_in_flight" in page_of(router).metrics
     router.sync(Snapshot(2, {}, {}, {}, PriceBook()))
     assert text_of(router) == b""
@@ -91,6 +91,6 @@ def test_a_pool_is_shown_as_long_as_it_is_configured(router: Router) -> None:
 
 async def test_the_gateway_s_page_holds_its_router_s_pools(gateway) -> None:
     serving = gateway.gateway
-    serving.router.place(MODEL, pool_of("cost"), Ask(32, [1], 16))
+    serving.router.place(MODEL, pool_of("cost"), RoutingRequest(32, [1], 16))
     page = Page(await serving._metrics._endpoint._page.rendered())
     assert page.value("tollkeeper_replica_in_flight", pool="p", target="t0") == 0

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.serving.failures import BreakerPolicy
-from gateway.routing.health.breaker import Breaker, Leave
+from gateway.routing.health.breaker import Breaker, CallPermission
 
 S = 1_000_000_000
 POLICY = BreakerPolicy(failures_in_a_row=3, least_requests=10, first_pause_seconds=1, longest_pause_seconds=4)
@@ -66,12 +66,12 @@ def test_what_is_older_than_the_window_counts_no_more():
 
 def test_after_its_pause_one_probe_is_let_through_and_no_second():
     found = opened()
-    assert found.ask(S - 1) is Leave.NO
-    assert found.ask(S) is Leave.PROBE
+    assert found.ask(S - 1) is CallPermission.NO
+    assert found.ask(S) is CallPermission.PROBE
     found.begin_probe()
-    assert found.ask(S) is Leave.NO
+    assert found.ask(S) is CallPermission.NO
     found.end_probe(2 * S, is_good=True)
-    assert found.ask(2 * S) is Leave.YES and found.is_calm
+    assert found.ask(2 * S) is CallPermission.YES and found.is_calm
 
 
 def test_a_probe_that_fails_doubles_the_pause_up_to_the_longest():
@@ -79,7 +79,7 @@ def test_a_probe_that_fails_doubles_the_pause_up_to_the_longest():
     for _ in range(4):
         pauses.append((found.until_ns - now) // S)
         now = found.until_ns
-        assert found.ask(now) is Leave.PROBE
+        assert found.ask(now) is CallPermission.PROBE
         found.begin_probe()
         found.end_probe(now, is_good=False, why="upstream_timeout")
     assert pauses == [1, 2, 4, 4]
@@ -90,7 +90,7 @@ def test_a_probe_whose_client_left_shows_nothing_and_another_may_be_made():
     found.ask(S)
     found.begin_probe()
     found.end_probe(S, is_good=None)
-    assert found.state == "half_open" and found.ask(S) is Leave.PROBE
+    assert found.state == "half_open" and found.ask(S) is CallPermission.PROBE
 
 
 def test_it_closes_after_so_many_good_probes_and_then_takes_a_growing_share():
@@ -99,21 +99,21 @@ def test_it_closes_after_so_many_good_probes_and_then_takes_a_growing_share():
     found = Breaker(policy, lambda: 0.0)
     found.failed(0, "upstream_error")
     for _ in range(2):
-        assert found.ask(S) is Leave.PROBE
+        assert found.ask(S) is CallPermission.PROBE
         found.begin_probe()
         found.end_probe(S, is_good=True)
     assert found.state == "recovering"
     found._random = lambda: next(chance)
     quarter, three_quarters = S + round(2.5 * S), S + round(7.5 * S)
-    assert [found.ask(quarter) for _ in range(2)] == [Leave.YES, Leave.RATHER_NOT]
-    assert [found.ask(three_quarters) for _ in range(2)] == [Leave.YES, Leave.RATHER_NOT]
-    assert found.ask(11 * S) is Leave.YES and found.is_calm
+    assert [found.ask(quarter) for _ in range(2)] == [CallPermission.YES, CallPermission.RATHER_NOT]
+    assert [found.ask(three_quarters) for _ in range(2)] == [CallPermission.YES, CallPermission.RATHER_NOT]
+    assert found.ask(11 * S) is CallPermission.YES and found.is_calm
 
 
 def test_what_was_begun_before_it_opened_does_not_close_it():
     found = opened()
     found.succeeded()
-    assert found.state == "open" and found.ask(0) is Leave.NO
+    assert found.state == "open" and found.ask(0) is CallPermission.NO
 
 
 def test_a_failure_that_comes_in_late_does_not_double_the_pause():
@@ -128,7 +128,7 @@ def test_a_probe_that_is_as_slow_as_before_is_no_good_one():
     found.open(0, "its first token takes 9 s")
     found.slow_bar_ns = 2 * S
     for took, state in [(3 * S, "open"), (2 * S, "closed")]:
-        assert found.ask(found.until_ns) is Leave.PROBE
+        assert found.ask(found.until_ns) is CallPermission.PROBE
         found.begin_probe()
         found.end_probe(found.until_ns, is_good=True, took_ns=took)
         assert found.state == state
@@ -137,7 +137,7 @@ def test_a_probe_that_is_as_slow_as_before_is_no_good_one():
 def test_a_suspicion_is_settled_by_one_probe():
     found = breaker()
     found.suspect("another gateway")
-    assert found.ask(0) is Leave.PROBE
+    assert found.ask(0) is CallPermission.PROBE
     found.begin_probe()
     found.end_probe(0, is_good=True)
     assert found.is_calm
@@ -162,19 +162,19 @@ def test_a_closed_one_never_refuses_and_an_open_one_always_comes_back(steps):
             now += S
         elif step == "turn":
             found.turn(now)
-        elif found.ask(now) is Leave.PROBE:
+        elif found.ask(now) is CallPermission.PROBE:
             found.begin_probe()
             found.end_probe(now, is_good=True)
     assert found.is_calm == (found.state == "closed")
     now += 10 * S
-    assert found.ask(now) is not Leave.NO
+    assert found.ask(now) is not CallPermission.NO
 
 
 @pytest.mark.parametrize(("lost", "state"), [(2, "half_open"), (3, "open")])
 def test_one_whose_probes_lose_against_others_in_a_row_is_left_alone_again(lost, state):
     found = opened()
     for _ in range(lost):
-        assert found.ask(S) is Leave.PROBE
+        assert found.ask(S) is CallPermission.PROBE
         found.begin_probe()
         found.end_probe(S, is_good=None, is_lost=True)
     assert found.state == state
@@ -186,7 +186,7 @@ def test_one_whose_probes_lose_against_others_in_a_row_is_left_alone_again(lost,
 def test_a_good_probe_ends_a_row_of_lost_ones():
     found = opened(BreakerPolicy(failures_in_a_row=3, good_probes=9))
     for is_good in (None, None, True, None, None):
-        assert found.ask(S) is Leave.PROBE
+        assert found.ask(S) is CallPermission.PROBE
         found.begin_probe()
         found.end_probe(S, is_good=is_good, is_lost=is_good is None)
     assert found.state == "half_open"

@@ -22,7 +22,7 @@ from contracts.serving.failures import BreakerPolicy, FailurePolicy, Playbook
 from gateway.config.targets import TargetReplaced
 from gateway.request.clock import Clock
 from gateway.routing.attempts.turn_order import turns
-from gateway.routing.health.breaker import Leave
+from gateway.routing.health.breaker import CallPermission
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.target_health import is_fault, rest_asked
 
@@ -200,7 +200,7 @@ def test_a_probe_that_spans_reloads_leaves_the_newer_breaker_as_it_is():
     bench = Bench()
     bench.fail("a")
     bench.now = 2 * S
-    assert bench["a"].ask(bench.now) is Leave.PROBE
+    assert bench["a"].ask(bench.now) is CallPermission.PROBE
     probed = bench["a"].begin()
     for policy in (FailurePolicy(breaker=None), FailurePolicy()):
         pool = PoolSpec("p", tuple(bench.specs), failures=policy)
@@ -208,9 +208,9 @@ def test_a_probe_that_spans_reloads_leaves_the_newer_breaker_as_it_is():
     bench["a"].end_probe(probed, bench.now, is_good=None, took_ns=None, is_whole=False)
     bench.fail("a")
     bench.now += 60 * S
-    assert bench["a"].ask(bench.now) is Leave.PROBE
+    assert bench["a"].ask(bench.now) is CallPermission.PROBE
     bench["a"].begin()
-    assert bench["a"].ask(bench.now) is Leave.NO, "one probe at a time"
+    assert bench["a"].ask(bench.now) is CallPermission.NO, "one probe at a time"
 
 
 PLAYBOOK = Playbook("far", then=("near", "own"), outage=BreakerPolicy(failures_in_a_row=3, good_probes=2))
@@ -232,9 +232,9 @@ def test_a_provider_comes_back_after_its_good_probes():
     bench.fail("f1", 3)
     bench.now = 2 * S
     for _ in range(2):
-        assert bench["f2"].ask(bench.now) is Leave.PROBE
+        assert bench["f2"].ask(bench.now) is CallPermission.PROBE
         probes = bench["f2"].begin()
-        assert bench["f1"].ask(bench.now) is Leave.NO, "one probe of a provider at a time"
+        assert bench["f1"].ask(bench.now) is CallPermission.NO, "one probe of a provider at a time"
         bench["f2"].end_probe(probes, bench.now, is_good=True, took_ns=1, is_whole=False)
     assert bench["f1"].is_plain and bench["f2"].is_plain
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from backends.counters.address import CountersAddress
-from backends.counters.notice_board import NoticeBoard
+from backends.counters.message_store import MessageStore
 from contracts.errors import CountersUnavailable, UpstreamError
 from contracts.serving.configuration import EMPTY_SNAPSHOT, PoolSpec, TargetSpec
 from gateway.request.clock import Clock
-from gateway.routing.health.breaker import Leave
+from gateway.routing.health.breaker import CallPermission
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.shared_health import SharedHealth
 from tests.backends.counters.redis_server import RedisServer
@@ -62,7 +62,7 @@ async def test_what_one_leaves_alone_the_other_tries_once(pair):
     one.fail()
     await one.shared.turn()
     await two.shared.turn()
-    assert not two.health.is_plain and two.health.ask(0) is Leave.PROBE
+    assert not two.health.is_plain and two.health.ask(0) is CallPermission.PROBE
     assert "at gateway one" in two.book.states()["p/a"]["why"]
 
 
@@ -101,7 +101,7 @@ async def test_notes_pass_through_redis_and_go_away_by_themselves(require_servic
     require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
     server = RedisServer()
     server.start()
-    boards = [NoticeBoard(CountersAddress(server.url), "test") for _ in range(2)]
+    boards = [MessageStore(CountersAddress(server.url), "test") for _ in range(2)]
     try:
         assert await boards[0].exchange({"p/a": (b"down", 60_000), "p/b": (b"down", 60)}, []) == {}
         assert await boards[1].exchange({}, ["p/a", "p/c"]) == {"p/a": b"down"}

@@ -24,7 +24,7 @@ from contracts.recording.records import ContentRecord
 from tests.gateway.conftest import KEY
 from tests.gateway.host_process import HostProcess
 from tollkeeper.cli import app
-from tollkeeper.gate.asker import Asker, highest_cost
+from tollkeeper.gate.prompt_sender import PromptSender, highest_cost
 from tollkeeper.gate.prompts import Prompt
 
 QUESTIONS = ("What is a bridge?", "Name a river.", "Why does it rain?", "What do bees make?", "Where is the sea?")
@@ -176,7 +176,7 @@ async def test_what_a_tenant_has_asked_before_is_asked_again_and_one_odd_prompt_
 async def test_what_a_model_refuses_is_left_out_for_all_prompts_and_what_is_wrong_with_one_prompt_for_none():
     tried = []
 
-    class Scripted(Asker):
+    class Scripted(PromptSender):
         async def _try(self, client, prompt, model, drawn):
             tried.append((model, prompt.number, len(drawn)))
             if prompt.number == 0:
@@ -185,7 +185,7 @@ async def test_what_a_model_refuses_is_left_out_for_all_prompts_and_what_is_wron
 
     asker = Scripted("http://127.0.0.1:1", "key", "run", PriceBook(), max_tokens=9, at_once=1)
     prompts = [Prompt(number, [{"role": "user", "content": "hi"}], {}) for number in range(3)]
-    await asker.ask_all(prompts, "scored", "plain", lambda done: None)
+    await asker.send_all(prompts, "scored", "plain", lambda done: None)
     assert [size for model, number, size in tried if model == "scored" and number] == [3, 3]
     assert [size for model, number, size in tried if model == "plain" and number] == [3, 1, 1]
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen
+from algorithms.rollouts.rollout_tally import ArmTally, ObservedRequest, RolloutTotals
 from contracts.errors import ControlUnavailable
 from contracts.serving.rollouts import RolloutGuards, RolloutRules, RolloutSpec, RolloutStep
 from gateway.limits.limiter import Limiter
@@ -12,7 +12,7 @@ from gateway.request.clock import Clock
 from gateway.routing.rollouts.boards import Shared
 from gateway.routing.rollouts.rollout_book import RolloutBook
 from gateway.routing.rollouts.rollout_watch import RolloutWatch
-from gateway.routing.rollouts.shadow_purse import ShadowPurse
+from gateway.routing.rollouts.shadow_budget import ShadowBudget
 from gateway.routing.rollouts.shadows import Shadows
 
 MINUTE = 60 * 10**9
@@ -23,7 +23,7 @@ class Board:
 
     def __init__(self, *, can_step: bool = True) -> None:
         self.can_step = can_step
-        self.others: list[Observed] = []
+        self.others: list[RolloutTotals] = []
         self.before: ArmTally | None = None
         self.is_away = False
         self.done: list[str] = []
@@ -69,9 +69,9 @@ class Set:
 
     def see(self, candidate: int, incumbent: int = 0, *, failed: bool = False) -> None:
         for _ in range(candidate):
-            self.book.note(self.spec, "candidate", Seen(failed=failed))
+            self.book.note(self.spec, "candidate", ObservedRequest(failed=failed))
         for _ in range(incumbent):
-            self.book.note(self.spec, "incumbent", Seen(failed=False))
+            self.book.note(self.spec, "incumbent", ObservedRequest(failed=False))
 
     async def look(self) -> list[str]:
         await self.watch.look(self.spec)
@@ -102,7 +102,7 @@ async def test_a_step_follows_when_its_time_and_its_requests_are_over_and_not_be
 async def test_other_gateways_requests_count_for_a_step_and_a_paused_one_stands_still():
     about = Set()
     about.now_ns = 10 * MINUTE
-    about.board.others = [Observed(step_requests=10)]
+    about.board.others = [RolloutTotals(step_requests=10)]
     assert await about.look() == ["step 0"]
     about.board.done.clear()
     about.spec = about.at(0, state="paused", stepped_at_ns=0)
@@ -117,9 +117,9 @@ async def test_harm_that_no_gateway_sees_alone_is_seen_together():
     about = Set()
     about.see(6, 20, failed=True)
     assert await about.look() == []
-    elsewhere = Observed()
+    elsewhere = RolloutTotals()
     for _ in range(6):
-        elsewhere.candidate.add(Seen(failed=True))
+        elsewhere.candidate.add(ObservedRequest(failed=True))
     about.board.others = [elsewhere]
     [reason] = await about.look()
     assert "error rate of the candidate is 1 over 12 requests" in reason
@@ -178,20 +178,20 @@ async def test_a_candidate_with_all_of_the_share_is_still_compared_with_what_the
 
 
 def test_money_that_was_held_while_others_were_told_is_free_again_once_the_copy_has_ended_for_less():
-    purse = ShadowPurse()
-    purse.learn("2026-11-22", 30, [])
-    assert purse.take("2026-11-22", 70, 100)
-    purse.settle(70, 5)
-    purse.learn("2026-11-22", 100, [])  # what the board had from here while it was held
-    assert purse.here == 35 and purse.take("2026-11-22", 65, 100)
+    budget = ShadowBudget()
+    budget.learn("2026-11-22", 30, [])
+    assert budget.take("2026-11-22", 70, 100)
+    budget.settle(70, 5)
+    budget.learn("2026-11-22", 100, [])  # what the board had from here while it was held
+    assert budget.here == 35 and budget.take("2026-11-22", 65, 100)
 
 
 def test_a_days_money_is_counted_over_gateways_restarts_and_midnight():
-    purse = ShadowPurse()
-    purse.learn("2026-11-22", 30, [50])
-    assert not purse.take("2026-11-22", 21, 100) and purse.take("2026-11-22", 20, 100)
-    assert not purse.take("2026-11-22", 1, 100)
-    purse.settle(20, 5)
-    assert purse.here == 35 and purse.take("2026-11-22", 15, 100)
-    assert purse.take("2026-11-23", 80, 100), "what is in progress counts on, the rest begins again"
-    assert not purse.take("2026-11-23", 6, 100)
+    budget = ShadowBudget()
+    budget.learn("2026-11-22", 30, [50])
+    assert not budget.take("2026-11-22", 21, 100) and budget.take("2026-11-22", 20, 100)
+    assert not budget.take("2026-11-22", 1, 100)
+    budget.settle(20, 5)
+    assert budget.here == 35 and budget.take("2026-11-22", 15, 100)
+    assert budget.take("2026-11-23", 80, 100), "what is in progress counts on, the rest begins again"
+    assert not budget.take("2026-11-23", 6, 100)
