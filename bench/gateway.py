@@ -22,6 +22,7 @@ from bench.gateway_features import measure_features
 from bench.gateway_headers import measure_headers
 from bench.gateway_plan import Plan
 from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of, start_rivals
+from bench.gateway_wheel import measure_wheel
 from bench.load.gateway_process import MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
 from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
@@ -52,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--earlier", help="checkout of an earlier commit to compare with, compiled, its environment in .venv"
     )
+    parser.add_argument("--wheel", help="virtual environment with an installed wheel (make wheel) to compare with")
 
 
 def measure(report: Report) -> None:
@@ -295,6 +297,7 @@ _PARTS: Final = {
     "added": measure_added,
     "relay": _measure_relay,
     "earlier": measure_earlier,
+    "wheel": measure_wheel,
     "features": measure_features,
     "headers": measure_headers,
     "agents": measure_agents,

@@ -95,6 +95,7 @@ class MeasuredGateway:
         command: Sequence[object] = ("-m", "gateway"),
         settings: Mapping[str, str] | None = None,  # further variables of its environment
         checkout: Path = ROOT,  # another one has an environment of its own, in `.venv`
+        wheel: Path | None = None,  # an environment with an installed wheel, which runs in place of a checkout
     ) -> None:
         self.data = home / name
         self.data.mkdir(parents=True, exist_ok=True)
@@ -104,10 +105,10 @@ class MeasuredGateway:
         file.write_text(yaml.safe_dump(dict(config)))
         self._process = PinnedProcess(
             name,
-            [sys.executable if checkout == ROOT else checkout / ".venv" / "bin" / "python", *command],
+            [_python(checkout, wheel), *command],
             core,
             self.data,
-            **environment(self.data, checkout),
+            **environment(self.data, None if wheel else checkout),
             TOLLKEEPER_GATEWAY_CONFIG=str(file),
             TOLLKEEPER_GATEWAY_NAME=name,
             TOLLKEEPER_GATEWAY_PORT=str(port),
@@ -164,7 +165,16 @@ class MeasuredGateway:
             return False
 
 
-def environment(data: Path, checkout: Path = ROOT) -> dict[str, str]:
-    """Return the environment of a process of ours: nothing set for another installation reaches it."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
-    return {**kept, "PYTHONPATH": str(checkout), "TOLLKEEPER_DATA": str(data)}
+def _python(checkout: Path, wheel: Path | None) -> Path:
+    if wheel is not None:
+        return wheel / "bin" / "python"
+    return Path(sys.executable) if checkout == ROOT else checkout / ".venv" / "bin" / "python"
+
+
+def environment(data: Path, checkout: Path | None = ROOT) -> dict[str, str]:
+    """Return the environment of a process of ours: nothing set for another installation reaches it.
+
+    `checkout` has the code; `None`: the interpreter's environment has it.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TOLLKEEPER_", "PYTHONPATH"))}
+    return {**kept, **({"PYTHONPATH": str(checkout)} if checkout else {}), "TOLLKEEPER_DATA": str(data)}
