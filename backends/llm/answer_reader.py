@@ -12,7 +12,7 @@ from backends.llm.http.openai_replies import (
     GENERATED,
     AnyReply,
     ReplyForm,
-    answer_bytes,
+    answer_size,
     broken,
     message_in,
     usage_in,
@@ -55,6 +55,7 @@ class AnswerReader:
     _is_named = False
     _tokens = 0  # seen so far
     _answer_bytes: int | None = None
+    _answer_words = 0
     body = b""  # of a whole answer
     served_model = ""  # as reported to the sink
     served_version = ""
@@ -101,6 +102,7 @@ class AnswerReader:
             service_tier=self.service_tier,
             provider_usage=self.stated_cost,
             answer_bytes=self._answer_bytes,
+            answer_words=self._answer_words,
         )
 
     def take_event(self, event: bytes) -> None:
@@ -196,7 +198,7 @@ class AnswerReader:
             self.take_usage(usage)
         made = self.usage.output_text or self.usage.output_tokens  # mostly the same, and the first is faster
         if self.count_method == "none" or not made:  # "no output" beside a text is an estimate
-            self._answer_bytes = answer_bytes(body)
+            self._answer_bytes, self._answer_words = answer_size(body)
         self._name(model, version)
         for one in choices:
             if reason := one.finish_reason:

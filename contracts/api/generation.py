@@ -70,3 +70,4 @@ class Result(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     service_tier: str | None = None  # reported by the target; "": the standard one; `None`: not reported
     provider_usage: str = ""  # the usage object as sent by a target that speaks the client's own API
     answer_bytes: int | None = None  # size of a complete answer's text in UTF-8, if its target did not count its tokens
+    answer_words: int = 0  # words of that text: a lower bound of its tokens

@@ -239,6 +239,9 @@ def unknown_parameter(name: str) -> InvalidRequest:
 
 
 def _malformed(message: str, body: bytes) -> MalformedBody:
+    if "truncated" in message:  # of an escaped surrogate with fewer than six bytes behind it, too
+        padded = _refusal_of(body + b" " * 6)
+        message = padded if "surrogate" in padded else message
     found = _AT_BYTE.search(message)
     position = int(found.group(1)) if found else len(body)
     reason = (
@@ -246,7 +249,17 @@ def _malformed(message: str, body: bytes) -> MalformedBody:
         if "truncated" in message
         else message.partition(" (byte")[0].removeprefix("JSON is malformed: ")
     )
-    return MalformedBody(f"the body is not valid JSON: {reason}, at byte {position} of {len(body)}")
+    remedy = "; send both escapes of the pair, or leave the character out" if "surrogate" in reason else ""
+    return MalformedBody(f"the body is not valid JSON: {reason}, at byte {position} of {len(body)}{remedy}")
+
+
+def _refusal_of(body: bytes) -> str:
+    """Return the JSON decoder's message about a body; empty if it can be decoded."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return str(error)
+    return ""
 
 
 def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below: str = "") -> InvalidRequest:

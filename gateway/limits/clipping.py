@@ -48,6 +48,14 @@ def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
     return asked, ""
 
 
+def most_of_all(life: RequestState, grant: Grant | None) -> int | None:
+    """Return the maximum tokens of all choices together; `None` if no maximum is known."""
+    each, _ = bound_of(life, grant)
+    if each is None or life.request is None:
+        return None
+    return each * (life.choices if life.plan is not None else life.request.choice_count)
+
+
 def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
     """Return how many tokens a target has produced beyond the answer's maximum; `None` if unknown or 0."""
     request, made = life.request, life.tokens_out

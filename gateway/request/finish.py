@@ -7,7 +7,7 @@ from typing import Final
 
 from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
-from gateway.limits.clipping import bound_of
+from gateway.limits.clipping import most_of_all
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.endings import Endings
@@ -226,13 +226,13 @@ class Finish:
         last = life.last_attempt
         if last is None or last.is_left:
             return
-        each, _ = bound_of(life, life.grant)
-        if each is None or last.target.kind not in _TOLD_LIMITS:
+        most = most_of_all(life, life.grant)
+        if most is None or last.target.kind not in _TOLD_LIMITS:
             return
         made = life.tokens_out if life.teaches_plan else last.usage.output_tokens
-        if made is None or life.request is None:
+        if made is None:
             return
-        is_ignored = made > each * (life.choices if life.plan is not None else life.request.choice_count)
+        is_ignored = made > most
         if is_ignored or last.result.finish_reason == "length":
             health = self._stages.caller.health.of(last.target)
             health.note_limit(self._clock.monotonic_ns(), is_ignored=is_ignored)

@@ -18,7 +18,6 @@ from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.network.connection_table import ConnectionTable
 from contracts.errors import (
     AmbiguousFraming,
-    HeadersTooLarge,
     InvalidRequest,
     RequestTimeout,
     TollkeeperError,
@@ -222,7 +221,7 @@ class HttpConnection(Line):
         if self._header_size > self._max_header_bytes:
             self._stop_parsing(self._limits.headers_too_large())
         if self._header_count > self._max_headers:
-            self._stop_parsing(HeadersTooLarge(f"the request has more than {self._limits.header_count} headers"))
+            self._stop_parsing(self._limits.too_many_headers())
         if self._in_body:
             return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
         if lower in self._headers:

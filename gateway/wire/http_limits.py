@@ -48,6 +48,10 @@ class HttpLimits:
         """Return the error for a head above `header_bytes`."""
         return HeadLimits(self.header_bytes, self.header_count).too_large()
 
+    def too_many_headers(self) -> HeadersTooLarge:
+        """Return the error for more headers than `header_count`."""
+        return HeadLimits(self.header_bytes, self.header_count).too_many()
+
     def no_room(self) -> Unavailable:
         """Return the error for a large body if other requests' bodies take all the memory that is allowed."""
         return Unavailable(

@@ -36,6 +36,13 @@ BODIES = {
     "empty": (b"", 400, "malformed_json", None, ["byte 0 of 0"]),
     "not UTF-8": (b'{"model": "\xff"}', 400, "malformed_json", None, ["UTF-8"]),
     "a lone surrogate": (b'{"model": "\\ud800", "messages": []}', 400, "malformed_json", None, ["surrogate"]),
+    "half of an emoji at the end": (
+        b'{"model": "\\ud83d"}',
+        400,
+        "malformed_json",
+        None,
+        ["surrogate", "both escapes"],
+    ),
     "nested 100,000 deep": (b'{"x":' + b"[" * 100_000, 400, "malformed_json", None, ["nested too deeply"]),
     "an array 100,000 deep": (b"[" * 100_000, 400, "invalid_request", None, ["object", "array"]),
     "a model twice": (

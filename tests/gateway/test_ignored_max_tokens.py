@@ -152,6 +152,18 @@ async def test_a_whole_answer_beyond_the_callers_max_tokens_says_so_without_any_
     assert [record.overdraft_tokens for record in gateway.requests()] == [None, 1]
 
 
+@pytest.mark.parametrize("is_general", [False, True])
+async def test_a_whole_answer_without_usage_is_not_estimated_beyond_max_tokens(start, upstream, is_general):
+    gateway = await start()
+    answer = upstream.completion("incomprehensibilities " * 6) | {"usage": None}  # 33 tokens by its bytes
+    upstream.always(upstream.whole(answer))
+    assert (await ask(gateway, stream=None, is_general=is_general, max_tokens=7)).status == 200
+    assert (await ask(gateway, stream=None, is_general=is_general, max_tokens=5)).status == 200
+    honoured, ignored = gateway.requests()
+    assert (honoured.usage.output_tokens, honoured.count_method, honoured.overdraft_tokens) == (7, "estimate", None)
+    assert (ignored.usage.output_tokens, ignored.count_method, ignored.overdraft_tokens) == (6, "estimate", 1)
+
+
 @pytest.mark.parametrize("api", ["completions", "messages", "responses"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 async def test_every_api_ends_such_a_stream_in_its_own_words(start, upstream, pattern, api):

@@ -12,6 +12,7 @@ from contracts.api.embedding import EmbeddingReply, EmbeddingRequest, Translated
 from contracts.api.requests import AnyRequest
 from contracts.api.rerank import PairReply, RerankRequest, ScoreRequest
 from contracts.errors import InvalidUsage, UpstreamBroken
+from contracts.metering.least_tokens import least_tokens
 from contracts.metering.openai_usage import usage_from_openai
 from contracts.metering.usage import Usage
 
@@ -62,14 +63,18 @@ _MAX_ERROR_MESSAGE: Final = 500
 _MAX_SEARCHED: Final = 16 * 1024
 
 
-def answer_bytes(body: bytes) -> int | None:
-    """Return the number of bytes of a generated answer's content as JSON; `None` if it has none or cannot be parsed."""
+def answer_size(body: bytes) -> tuple[int | None, int]:
+    """Return the bytes of a generated answer's content as JSON and the words of its texts.
+
+    Bytes are `None` if it has no content or cannot be parsed.
+    """
     try:
         choices = _answers.decode(body).choices
     except (msgspec.MsgspecError, RecursionError):
-        return None
-    sizes = [len(part) for one in choices for part in _parts(one) if part not in _NOTHING]
-    return sum(sizes) or None
+        return None, 0
+    parts = [part for one in choices for part in _parts(one) if part not in _NOTHING]
+    words = [least_tokens(part.decode(errors="replace")) for part in parts if part.startswith(b'"')]
+    return sum(map(len, parts)) or None, sum(words)
 
 
 def _parts(choice: _Choice) -> list[bytes]:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from contracts.api.completion import CompletionRequest
 from contracts.api.embedding import EmbeddingRequest
+from contracts.api.generation import Result
 from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
@@ -28,6 +29,7 @@ from contracts.pricing.prices import (
 from contracts.recording.moments import utc_moment
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import Snapshot, TargetSpec
+from gateway.limits.clipping import most_of_all
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
 from gateway.replies.progress import Progress
 from gateway.request.attempt import Attempt, answering
@@ -136,10 +138,10 @@ class Settlement:
         """Replace a reported count of zero by an estimate if the request had a prompt, or if the answer has text."""
         if method not in ("reported", "estimate") or attempt.is_free:
             return usage, method
-        size, made = attempt.result.answer_bytes, UNKNOWN_USAGE
+        made = UNKNOWN_USAGE
         if usage.output_tokens == 0:
             made = _made_so_far(attempt.progress) if attempt.progress.tokens else made
-            made = self._said(size, model, life) if size is not None else made
+            made = self._said(attempt.result, model, life) or made
         if made.is_known:
             usage, method = structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(made), "estimate"
         if usage.input_tokens == 0 and _has_prompt(life.request):
@@ -168,8 +170,7 @@ class Settlement:
         tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
         is_cut = attempt.error is not None and life.operation.name not in INPUT_ONLY_OPERATIONS
         made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
-        if result.answer_bytes is not None:
-            made = self._said(result.answer_bytes, model, life)
+        made = self._said(result, model, life) or made
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
     def _learn_sound(self, request: MediaRequest, model: str, usage: Usage, tenant: str) -> None:
@@ -177,9 +178,16 @@ class Settlement:
         if request.sound_bytes and usage.milliseconds:
             self._estimator.learn(sound_of(model), request.sound_bytes, usage.milliseconds, tenant)
 
-    def _said(self, size: int, model: str, life: RequestState) -> Usage:
-        """Estimate the output tokens of a complete answer whose target did not report them."""
-        return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
+    def _said(self, result: Result, model: str, life: RequestState) -> Usage | None:
+        """Estimate the output tokens of a complete answer whose target did not report them; `None` if it has no text.
+
+        An estimate never exceeds the maximum that the target was given, unless the answer has more words than that.
+        """
+        if result.answer_bytes is None:
+            return None
+        tokens = self._estimator.estimate(model, result.answer_bytes, life.who.tenant)
+        most = most_of_all(life, life.grant)
+        return Usage(output_text=tokens if most is None else min(tokens, max(most, result.answer_words)))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: RequestState) -> Cost:
         tenant, at_ns, tier = life.who.tenant, life.started_at_ns, life.tier_of(attempt)
