@@ -293,7 +293,10 @@ class AnswerFilter:
         changed = False
         acting, watching = self._streams.acting, self._streams.watching
         renamed: list[tuple[object, object, str]] = []  # after all values, which are found by the names that they have
+        said = ""  # of the answer's text, as far as it was inspected
         for holder, at, text, spelling, is_name in _places(choice):
+            is_text = (holder is choice and at == "text") or (holder is choice.get("message") and at == "content")
+            said = text if is_text else said
             plain = spelling.plain(text)
             is_acted_on = acting is not None and acting.may_find(plain)
             if not is_acted_on and (watching is None or not watching.may_find(plain)):
@@ -308,12 +311,12 @@ class AnswerFilter:
             out = channel.acting.take(text) + channel.acting.flush()
             if channel.acting.blocked is not None:
                 self._blocked = self._blocked or channel.acting.blocked
-                _stop(choice)
-                return True
+                return _stop(choice, out if is_text else said)
             if out != text and is_name:
                 renamed.append((holder, at, out))
             elif out != text:
                 holder[at] = out  # type: ignore[index]  # an object or a list, and what it was found under
+                said = out if is_text else said
             changed = changed or out != text
         for holder, at, out in renamed:
             if isinstance(holder, dict) and isinstance(at, str):
@@ -341,13 +344,13 @@ def _arguments_of(number: int, text: str) -> dict[str, object]:
     return {"index": number, "function": {"arguments": text}}
 
 
-def _stop(choice: dict[str, object]) -> bool:
-    """Leave nothing of a choice but its end."""
+def _stop(choice: dict[str, object], said: str = "") -> bool:
+    """Leave nothing of a choice but its end and the text before the match, as in a stream."""
     message = choice.get("message")
     if isinstance(message, dict):
-        choice["message"] = {"role": message.get("role", "assistant"), "content": "", "refusal": None}
+        choice["message"] = {"role": message.get("role", "assistant"), "content": said, "refusal": None}
     if "text" in choice:
-        choice["text"] = ""
+        choice["text"] = said
     choice["finish_reason"] = "content_filter"
     choice.pop("logprobs", None)
     return True

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 CARD = "4111 1111 1111 1111"
+CARD_CALL = {"id": "c", "type": "function", "function": {"name": "pay", "arguments": json.dumps({"to": CARD})}}
 MODEL = "scripted-1"
 REPLY = f"Sure, the number is {CARD} and that is all there is."
 
@@ -168,13 +169,40 @@ async def test_an_upstreams_bytes_are_cut_at_every_split_of_them(guarded, kit, u
         assert json.loads("".join(one.arguments or "" for one in made)) == {"to": "[card]", "é": "[card]"}
 
 
+BLOCKED_ANSWERS = {
+    "the text": ({"content": f"Pay by {CARD}, please"}, "Pay by "),
+    "a redacted text": ({"content": f"Mail a@b.io or pay by {CARD}"}, "Mail [email] or pay by "),
+    "a call behind a text": ({"content": "I pay.", "tool_calls": [CARD_CALL]}, "I pay."),
+    "a thought before a text": ({"reasoning_content": CARD, "content": "Nothing"}, ""),
+    "the first word": ({"content": CARD}, ""),
+}
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("place", BLOCKED_ANSWERS)
+async def test_a_servers_blocked_answer_ends_where_the_match_begins(guarded, kit, upstream, place, streams):
+    gateway = await guarded(
+        stage("mail", "pii", "output", "redact", kinds=["email"]),
+        stage("cards", "pii", "output", "block", kinds=["card"]),
+        target=kit.http_target(upstream.url),
+    )
+    said, left = BLOCKED_ANSWERS[place]
+    if streams:
+        parts = [{name: [{"index": 0, **CARD_CALL}] if name == "tool_calls" else part} for name, part in said.items()]
+        pieces = [{"choices": [{"index": 0, "delta": part, "finish_reason": None}]} for part in parts]
+        upstream.then(upstream.streamed(*map(upstream.event, pieces), upstream.chunk(finish="stop")))
+    else:
+        choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": "stop"}
+        upstream.then(upstream.whole(upstream.completion() | {"choices": [choice]}))
+    assert await said_by_openai(gateway, streams, choices=1) == ([left], ["content_filter"])
+
+
 async def test_an_upstreams_whole_answer_is_cut_in_all_its_choices_and_calls(guarded, kit, upstream):
     gateway = await guarded(
         stage("cards", "pii", "output", "redact", kinds=["card"]),
         stage("words", "deny", "output", "block", keywords=["blue moon"]),
         target=kit.http_target(upstream.url),
     )
-    called = {"id": "c", "type": "function", "function": {"name": "pay", "arguments": json.dumps({"to": CARD})}}
     answer: dict[str, Any] = {
         "id": "x",
         "object": "chat.completion",
@@ -183,7 +211,7 @@ async def test_an_upstreams_whole_answer_is_cut_in_all_its_choices_and_calls(gua
         "system_fingerprint": "kept",
         "choices": [
             {"index": 0, "message": {"role": "assistant", "content": REPLY}, "finish_reason": "stop"},
-            {"index": 1, "message": {"role": "assistant", "tool_calls": [called]}, "finish_reason": "tool_calls"},
+            {"index": 1, "message": {"role": "assistant", "tool_calls": [CARD_CALL]}, "finish_reason": "tool_calls"},
         ],
         "usage": {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12},
     }
@@ -195,7 +223,7 @@ async def test_an_upstreams_whole_answer_is_cut_in_all_its_choices_and_calls(gua
     answer["choices"][0]["message"]["content"] = "under a blue moon"
     upstream.then(upstream.whole(answer))
     found = await gateway.sdk().chat.completions.create(model=MODEL, messages=user("go"), n=2)
-    assert (found.choices[0].finish_reason, found.choices[0].message.content) == ("content_filter", "")
+    assert (found.choices[0].finish_reason, found.choices[0].message.content) == ("content_filter", "under a ")
     assert gateway.requests()[-1].finish_reason == "content_filter"
 
 
