@@ -16,6 +16,7 @@ _TEXTS: Final = (
 )
 _UNITS_NS: Final[Mapping[str, int]] = {"us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "": 10**6}
 _ABOVE: Final = re.compile(r"(ttft|duration|attempts)>(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|min|)", re.IGNORECASE)
+_COMPARED: Final = re.compile(r"(ttft|duration|attempts)[<>=]", re.IGNORECASE)
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 _HELP: Final = (
     "write name:value with one of "
@@ -97,6 +98,11 @@ def _with_term(search: Search, term: str) -> Search | None:
     """Return the search with one term added; `None` if the term is a word."""
     if (above := _ABOVE.fullmatch(term)) is not None:
         return _with_least(search, *above.groups())
+    if _COMPARED.match(term):
+        raise InvalidRequest(
+            f"{term!r} is not a lower bound; write NAME>NUMBER, for times with us, ms, s or min, such as ttft>500ms",
+            param="search",
+        )
     if (request_id := _uuid(term)) is not None:
         return replace(search, request_id=request_id)
     if _TRACE.fullmatch(term):

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
-from contracts.control import Guardrail
+from contracts.control import Guardrail, Tenant
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.guardrails.policy import MAX_NAMES, MAX_POLICIES, GuardrailPolicy, StageSpec, policy_of
 
@@ -23,6 +23,7 @@ def create_guardrail(session: Session, author: Author, name: str, rules: Mapping
         raise Conflict(f"there is a guardrail {name!r} already; change that one", param="name")
     if len(list(session.scalars(select(Guardrail.id)))) >= MAX_POLICIES:
         raise InvalidRequest(f"there are {MAX_POLICIES} guardrails, the most; delete one first", param="name")
+    _check_tenants(session, rules, {})
     guardrail = Guardrail(id=name, rules=_checked(name, rules), created_at=author.at)
     session.add(guardrail)
     session.flush()
@@ -48,9 +49,24 @@ def set_guardrail(session: Session, author: Author, name: str, rules: Mapping[st
     entry = begin_change(session, author, "guardrail.update", name)
     guardrail = get_guardrail(session, name)
     entry.detail = {"before": {"rules": guardrail.rules}, "after": {"rules": dict(rules)}}
+    _check_tenants(session, rules, guardrail.rules)
     guardrail.rules = _checked(name, rules)
     session.flush()
     return guardrail
+
+
+def _check_tenants(session: Session, rules: Mapping[str, object], former: object) -> None:
+    """Raise InvalidRequest if rules name a tenant that does not exist: they would cover less than their author thinks.
+
+    Names that the `former` rules have stay allowed: their tenants may have been erased since.
+    """
+    known = _words(former.get("tenants")) if isinstance(former, Mapping) else ()
+    for tenant in _words(rules.get("tenants")):
+        if tenant not in known and session.get(Tenant, tenant) is None:
+            raise InvalidRequest(
+                f"tenants names {tenant!r}, which does not exist; `tollkeeper tenants list` shows those that do",
+                param="rules.tenants",
+            )
 
 
 def delete_guardrail(session: Session, author: Author, name: str) -> None:

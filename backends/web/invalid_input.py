@@ -1,6 +1,8 @@
 """Translates pydantic's validation errors to messages with field, value, limit and remedy."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from contracts.errors import InvalidRequest, MalformedBody
@@ -100,7 +102,7 @@ def reason_of(complaint: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = str(value) if isinstance(value, Decimal | datetime) else repr(value)
     if len(text) <= _MAX_SHOWN:
         return text
     size = f" ({len(value)} long)" if isinstance(value, str | list | dict) else ""

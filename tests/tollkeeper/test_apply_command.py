@@ -254,6 +254,18 @@ def test_a_price_card_is_replaced_and_never_edited(data: Path, file: Path) -> No
     assert again.stdout == "Nothing to change.\n"
 
 
+def test_an_export_with_several_budgets_of_one_kind_changes_nothing(data: Path, file: Path, tmp_path: Path) -> None:
+    assert apply(data, file).exit_code == 0
+    for usd, more in (("50", ()), ("80", ("--soft",)), ("90", ("--soft",))):
+        made = run(data, "budgets", "create", "acme", "--usd", usd, "--period", "month", *more)
+        assert made.exit_code == 0, made.output
+    exported = tmp_path / "exported.yaml"
+    assert run(data, "export", "-o", str(exported)).exit_code == 0
+    for options in ((), ("--prune",)):
+        unchanged = run(data, "diff", "-f", str(exported), *options)
+        assert (unchanged.exit_code, unchanged.stdout) == (0, "Nothing to change.\n"), unchanged.output
+
+
 def test_an_export_of_chosen_sections_and_a_directory_of_files(data: Path, file: Path, tmp_path: Path) -> None:
     assert apply(data, file).exit_code == 0
     folder = tmp_path / "config"

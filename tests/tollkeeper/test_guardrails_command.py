@@ -45,3 +45,16 @@ def test_rules_of_a_file_are_tried_without_a_control_plane(rules: Path) -> None:
     assert "nothing is found" in run("guardrails", "test", "x", "fine", "--file", str(rules)).output
     wrong = run("guardrails", "test", "x", "fine", "--file", str(rules), "--direction", "up")
     assert (wrong.exit_code, "input or output" in wrong.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("tenants: [demo]\nstages: [\n", "line 3: expected the node content"),
+        ("stages:\n  - {name: a, detector: pii, action: block, action: flag}\n", "line 2: 'action' is given twice"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_by_its_line(data: Path, rules: Path, written: str, said: str) -> None:
+    rules.write_text(written)
+    refused = run("guardrails", "create", "wrong", str(rules), "--data", str(data))
+    assert refused.exit_code == 2 and said in refused.stderr and refused.stderr.count("\n") == 1

@@ -100,6 +100,11 @@ def test_a_limit_is_found_without_naming_its_tenant(data: Path) -> None:
         (("limits", "create", "demo", "--metric", "token", "--amount", "5"), "metric is 'token'"),
         (("limits", "create", "demo", "--metric", "tokens", "--amount", "5"), "needs a window"),
         (("limits", "create", "demo", "--metric", "usd", "--amount", "$5", "--window", "day"), "amount_usd is '$5'"),
+        (
+            ("limits", "create", "acme", "--tenant", "demo", "--metric", "concurrency", "--amount", "5"),
+            "the tenant is given twice, as 'acme' and as --tenant 'demo'; leave one out",
+        ),
+        (("limits", "list", "acme", "--tenant", "demo"), "leave one out"),
         (("limits", "create", "nobody", "--metric", "tokens", "--amount", "5"), "tenant 'nobody' does not exist"),
         (("limits", "list", "nobody"), "tenant 'nobody' does not exist"),
         (("limits", "set", "lim_x"), "nothing to change was named; give one of --amount"),

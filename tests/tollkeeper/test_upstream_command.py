@@ -57,6 +57,7 @@ def test_another_price_replaces_the_one_that_holds(data: Path) -> None:
         (("m",), "give --url"),
         (("m", *URL, "--price", "a", "1"), "'a' is not a number"),
         (("m", *URL, "--price", "-1", "1"), "must be 0 or more"),
+        (("m", *URL, "--price", "1e7", "1"), "usd_per_mtok.input_text is 10000000: it must be at most 1000000"),
         (("m", *URL, "--price", "1", "1", "--price-from-catalogue"), "contradict"),
         (("m", *URL, "--price", "1", "1", "--api-key-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE is not set"),
         (("no-such-model-x", "--url", "https://api.openai.com/v1"), "give --price INPUT OUTPUT"),

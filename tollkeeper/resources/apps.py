@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from backends.http_client.control_plane import path_segment
+from backends.yaml_document import YamlDocument
 from contracts.errors import ConfigurationError
 from contracts.suggestions import did_you_mean
 from tollkeeper.commands import LazyGroup
@@ -330,13 +331,8 @@ def _data(text: str, option: str) -> Any:
 
 
 def read_data(file: Path) -> Any:
-    """Read a YAML or JSON file as plain data. Raises ConfigurationError."""
-    try:
-        return plain_data(yaml.safe_load(file.read_text()))
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
+    """Read a YAML or JSON file as plain data. Raises ConfigurationError with the line, also for a repeated field."""
+    return plain_data(YamlDocument.read(file).content)
 
 
 def plain_data(value: object) -> Any:
@@ -352,7 +348,12 @@ def plain_data(value: object) -> Any:
 def _parents_of(resource: Resource, given: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for parent in resource.parents:
-        value = given.get(parent.name) or given.get(f"{parent.name}_argument")
+        option, argument = given.get(parent.name), given.get(f"{parent.name}_argument")
+        if option and argument and option != argument:
+            raise ConfigurationError(
+                f"the {parent.noun} is given twice, as {argument!r} and as --{parent.name} {option!r}; leave one out"
+            )
+        value = option or argument
         if value:
             found[parent.name] = value
     return found

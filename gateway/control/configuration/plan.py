@@ -1,5 +1,6 @@
 """Compares a configuration with the existing objects, and applies the difference in one transaction."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,15 +93,14 @@ def read_document(context: Context) -> dict[str, list[dict[str, Any]]]:
     document: dict[str, list[dict[str, Any]]] = {}
     for kind in KINDS:
         entries = []
-        shown_names: set[str] = set()
-        for found in _current(kind, context):
+        existing = list(_current(kind, context))
+        named = Counter(kind.identity(found.entry) for found in existing)
+        for found in existing:
             if not found.is_exported:
                 continue
             shown = kind.shown(found.entry)
-            name = kind.identity(found.entry)
-            if name in shown_names and (given := getattr(found.entry, "id", "")):
+            if named[kind.identity(found.entry)] > 1 and (given := getattr(found.entry, "id", "")):
                 shown = {"id": given, **shown}  # only its id tells it from another that counts the same
-            shown_names.add(name)
             entries.append(shown)
         if entries:
             document[kind.section] = entries

@@ -48,6 +48,15 @@ def test_a_guardrail_is_made_changed_tried_and_deleted_and_the_audit_says_so(pla
     assert sorted(told) == ["guardrail.create", "guardrail.delete", "guardrail.update"]
 
 
+def test_a_guardrail_for_an_unknown_tenant_is_refused(platform) -> None:
+    typo = {"name": "typo", "rules": {**RULES, "tenants": ["demo", "demmo"]}}
+    refused = platform.post("/v1/guardrails", json=typo)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "rules.tenants"
+    assert refused.json()["error"]["message"].startswith("tenants names 'demmo', which does not exist")
+    assert platform.post("/v1/guardrails", json={"name": "typo", "rules": RULES}).status_code == 201
+    assert platform.patch("/v1/guardrails/typo", json={"rules": typo["rules"]}).status_code == 400
+
+
 def test_a_guardrail_that_asks_others_is_set_where_nobody_can_be_asked(platform, control_database_url) -> None:
     asks = {"url": "https://m.example/v1", "on_failure": "fail_closed", "key_ref": "env:ONLY_GATEWAYS_API_KEY"}
     rules = {"stages": [{"name": "m", "detector": "moderation", "settings": asks}]}

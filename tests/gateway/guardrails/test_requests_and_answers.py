@@ -169,7 +169,7 @@ async def test_an_upstreams_bytes_are_cut_at_every_split_of_them(guarded, kit, u
         assert json.loads("".join(one.arguments or "" for one in made)) == {"to": "[card]", "é": "[card]"}
 
 
-BLOCKED_ANSWERS = {
+BLOCKED_ANSWERS: dict[str, tuple[dict[str, Any], str]] = {
     "the text": ({"content": f"Pay by {CARD}, please"}, "Pay by "),
     "a redacted text": ({"content": f"Mail a@b.io or pay by {CARD}"}, "Mail [email] or pay by "),
     "a call behind a text": ({"content": "I pay.", "tool_calls": [CARD_CALL]}, "I pay."),
