@@ -38,6 +38,8 @@ def in_currency(table: Table, columns: Mapping[str, Any], formats: Formats) -> t
         before, after = formats.money_signs
         has_sign = column.is_signed or any(value is not None and value < 0 for value in shown.get(name, ()))
         if has_sign and formats.currency in _BY_CURRENCY:
+            if name in shown:  # a column with a step cuts further decimals off instead of rounding
+                shown[name] = [None if value is None else round(value, column.places) for value in shown[name]]
             configured[name] = st.column_config.NumberColumn(
                 name,
                 format=_BY_CURRENCY[formats.currency],

@@ -21,7 +21,7 @@ _TONES: Final[dict[Tone | None, str]] = {None: "off", "good": "green", "warn": "
 _VISIBLE_ROWS: Final = 12
 _SCROLLED_PIXELS: Final = 400
 _LINE_PIXELS: Final = 20
-_CELL_PIXELS: Final = 12
+_CELL_PIXELS: Final = 18  # from 4 rem (56 pixels) on, Streamlit wraps text
 
 
 @dataclass(frozen=True, slots=True)

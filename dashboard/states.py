@@ -78,8 +78,10 @@ def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) ->
 def show_unknown(kind: str, value: str) -> None:
     """Show that no recorded request has the tenant or model in the URL."""
     with st.container(border=True):
-        st.markdown(f"#### No {kind} {quoted(value)} here")
-        st.markdown(f"No recorded request carries that {kind}: it has not been used yet, or the link is wrong.")
+        st.markdown(f"#### No requests of {kind} {quoted(value)}")
+        st.markdown(
+            f"No recorded request has this {kind}: it has not been used yet, the link is wrong, or you may not see it."
+        )
         st.button(f"Show all {kind}s", on_click=clear_filters, args=(kind,), key=f"forget_{kind}")
 
 

@@ -415,7 +415,10 @@ def show_command(
 
 @app.command("copy")
 def copy_command(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """Copy booked entries to the store if they are missing there. The analytics process does this every few seconds."""
+    """Copy booked entries to the store if they are missing there.
+
+    The analytics process does this every five minutes.
+    """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         with opened.database.session() as session:
             copied = copy_missing(session, opened.store)

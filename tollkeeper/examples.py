@@ -55,7 +55,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "store check": "tollkeeper store check",
     "tenants erase": "tollkeeper tenants erase acme",
     "tenants export": "tollkeeper tenants export acme acme-data",
-    "keys rotate": "tollkeeper keys rotate key_01a2 --tenant acme --overlap-seconds 3600",
+    "keys rotate": "tollkeeper keys rotate key_01a2 --overlap-seconds 3600",
     "routes explain": "tollkeeper routes explain assistant --tenant acme --prompt-tokens 900",
     "rollouts pause": "tollkeeper rollouts pause v2 --reason 'incident'",
     "rollouts resume": "tollkeeper rollouts resume v2",

@@ -74,7 +74,10 @@ def variance_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Explain why the GPUs' cost differs from the price cards' charges: co-tenancy, idle time, volume, cache."""
+    """Explain why the GPUs' cost differs from the price cards' charges.
+
+    Causes: requests that share a GPU, idle time, volume, cache.
+    """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         period = _whole_hours(datetime.now(UTC), last)
         with opened.database.session() as session:

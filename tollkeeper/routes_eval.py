@@ -46,7 +46,7 @@ def eval_command(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure a semantic route: accuracy, abstention and confusion on labelled prompts."""
+    """Measure how well a semantic route recognises labelled prompts, and which intents it confuses."""
     with one_line_errors():
         given = _read(file)
         if given.semantic is not None and not route:

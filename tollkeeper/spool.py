@@ -70,9 +70,9 @@ def inspect_command(
     letters: Annotated[int, typer.Option(min=0, help="Number of recent dead letters to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show records waiting for the store and dead letters. Changes nothing; the collector may run.
+    """Show records that wait for the store, and dead letters: records that were refused repeatedly.
 
-    Payloads are not shown, because they may contain personal data.
+    Changes nothing; the collector may run. Payloads are not shown, because they may contain personal data.
     """
     with one_line_errors():
         found = inspect(data, letters)

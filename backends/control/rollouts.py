@@ -55,7 +55,7 @@ def create_rollout(
         state="running",
         step=0,
         term=1,
-        reason="begun",
+        reason="started",
         stepped_at=author.at,
         created_at=author.at,
         updated_at=author.at,

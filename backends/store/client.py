@@ -262,9 +262,9 @@ class StoreClient:
                 tz_mode="aware",  # DateTime columns come back as UTC, not as naive wall time
                 pool_mgr=self._pool,
             )
-            self._client.database = self.address.database
             if self.address.installation:
-                self._require_owner()
+                self._require_owner()  # before the database is named: it need not exist yet, as before a restore
+            self._client.database = self.address.database
         return self._client
 
     def _require_owner(self) -> None:

@@ -124,7 +124,8 @@ class Objective:
             )
         if self.window_days < least:
             raise InvalidRequest(
-                f"a window of {self.window_days} days is not supported; use 28 or 30", param="window_days"
+                f"a window of {self.window_days} days is too short; use at least {least}, such as 28",
+                param="window_days",
             )
 
     def _check_thresholds(self) -> None:

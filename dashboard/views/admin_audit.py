@@ -21,7 +21,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
     "Action": _text(help="A noun and a verb, such as key.revoke"),
     "Object": _text(help="Id of the object that was changed"),
-    "From": _text(width="small", help="Network address of the caller"),
+    "Caller's address": _text(width="small", help="Network address of the caller"),
     "Detail": _text(width="large", help="New value; secrets are never shown"),
 }
 _VERIFICATION: Final = "/v1/audit/verification"
@@ -67,7 +67,7 @@ def draw_audit(visit: Visit) -> None:
                 "Who": row["actor"],
                 "Action": row["action"],
                 "Object": row["subject"],
-                "From": row["address"],
+                "Caller's address": row["address"],
                 "Detail": json.dumps(row["detail"], ensure_ascii=False) if row["detail"] else "",
             }
             for row in page["data"]
@@ -131,7 +131,7 @@ def _draw_figures(
         [
             Figure(
                 "The log",
-                "verifies" if found["is_sound"] else "was changed",
+                "verified" if found["is_sound"] else "was changed",
                 "no entry was changed" if found["is_sound"] else f"{count(faults)} parts: see below",
                 _HOW,
                 "good" if found["is_sound"] else "bad",
@@ -182,7 +182,7 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
         remarks.append(f"{place['erased']} entries were emptied by erasures, which are recorded")
     return {
         "What": _named(str(place["place"])),
-        "State": "✓ verifies" if fault is None else "✗ changed",
+        "State": "✓ verified" if fault is None else "✗ changed",
         "Entries": place["entries"],
         "Last entry": place["last"],
         "Checkpoints": place["checkpoints"],

@@ -34,6 +34,10 @@ _COLUMNS: Final[dict[str, Any]] = {
     "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
 }
+_COST_COLUMNS: Final[dict[str, Any]] = {
+    **{name: column for name, column in _COLUMNS.items() if name not in ("Other rules", "Applies to")},
+    "Set by": _text(help="operator: by hand. fitted: by `tollkeeper gpu fit`"),
+}
 
 
 def draw_prices(visit: Visit) -> None:
@@ -55,13 +59,13 @@ def draw_prices(visit: Visit) -> None:
     if chosen is not None:
         _end(visit, chosen, "/v1/prices")
     costs = _cards(visit, "/v1/standard-costs")
-    costs_frame = Table([_cost_row(visit, row) for row in costs], columns=list(_COLUMNS))
+    costs_frame = Table([_cost_row(visit, row) for row in costs], columns=list(_COST_COLUMNS))
     picked = pick(
         "Standard cost cards",
         costs,
         costs_frame,
         key="admin_standard_costs",
-        columns={**_COLUMNS, "Other rules": _text(help="Whether an operator set it, or analytics fitted it")},
+        columns=_COST_COLUMNS,
         help="Internal prices of self-hosted models: the same for every tenant, independent of actual cost.",
         empty="No standard cost cards.",
         name="version",
@@ -105,8 +109,7 @@ def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Input": _usd(row["input_usd_per_mtok"]),
         "Cached input": _usd(row["cached_input_usd_per_mtok"]),
         "Output": _usd(row["output_usd_per_mtok"]),
-        "Other rules": row["origin"],
-        "Applies to": "all requests",
+        "Set by": row["origin"],
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }

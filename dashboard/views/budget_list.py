@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -198,15 +199,20 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
             "Time": visit.formats.moment(datetime.fromisoformat(event["at"])),
             "Threshold": f"{event['threshold_percent']} %",
             "Subject": event["subject"] or "the tenant",
-            "Spent": event["spent"],
-            "Budget": event["amount"],
+            "Spent": _written(visit, event, "spent"),
+            "Budget": _written(visit, event, "amount"),
             "Webhook": _told(event),
         }
-        for event in events
+        for event in sorted(events, key=lambda event: (event["at"], event["threshold_percent"]), reverse=True)
     ]
     st.markdown("**Thresholds passed**, latest first")
     frame = Table(rows, columns=list(_EVENT_COLUMNS))
     st.dataframe(frame.as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="budget_events")
+
+
+def _written(visit: Visit, event: Mapping[str, Any], name: str) -> str:
+    value = Decimal(event[name])
+    return visit.formats.money(value) if event["unit"] == "usd" else f"{visit.formats.duration(int(value * 10**6))} GPU"
 
 
 def _told(event: Mapping[str, Any]) -> str:

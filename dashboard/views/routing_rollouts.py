@@ -31,7 +31,7 @@ _STATES: Final = {
 }
 _number, _text = st.column_config.NumberColumn, st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
-    "Rollout": _text(width="small"),
+    "Rollout": _text(),
     "Route": _text(width="small", help="The name that applications ask for"),
     "Incumbent": _text(width="small", help="The model that answers there"),
     "Candidate": _text(width="small", help="The model under test"),
@@ -150,8 +150,8 @@ def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
     )
     gateways = visit.formats.counted(found["gateways"], "gateway")
     note(
-        f"{gateways} report it; {visit.formats.count(found['step_requests'])} requests of the candidate since "
-        "the step started."
+        f"Reported by {gateways}. The candidate has had {visit.formats.counted(found['step_requests'], 'request')} "
+        "since the step started."
     )
     for breach in found["breaches"]:
         st.markdown(f":red[● {escaped(breach)}]")

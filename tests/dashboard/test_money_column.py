@@ -49,6 +49,13 @@ def test_a_minus_stands_before_the_currency(currency: str, amount: float, title:
     assert kind["step"] == (0.0001 if written in ("dollar", "euro") else None)
 
 
+def test_signed_amounts_are_rounded_not_cut() -> None:
+    amounts = [0.03743695, -0.03743695, None]
+    shown, configured = in_currency(Table({"Net": amounts}), {"Net": Money(6)}, Formats())
+    assert configured["Net"]["type_config"]["step"] == 1e-6, "the browser cuts what is beyond a step"
+    assert shown["Net"] == [0.037437, -0.037437, None]
+
+
 def test_a_chart_of_cost_says_its_currency() -> None:
     assert charts.cost_in(EURO).title == "Cost in EUR"
     assert charts.cost_in(EURO).value(Point(cost_usd=Decimal(3))) == 1.5

@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from backends.control.alert_log import settle_alerts
+from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
@@ -327,16 +328,21 @@ def test_a_budget_is_made_changed_and_deleted_by_forms(plane: TestClient) -> Non
 
 def test_the_bar_of_a_budget_that_is_used_up_is_no_good_one(plane: TestClient, tmp_path: Path) -> None:
     """At 138 % it was green in the table and red on the overview."""
-    body = {"level": "tenant", "period": "total", "amount_usd": "1", "is_hard": False, "thresholds": []}
+    body = {"level": "tenant", "period": "total", "amount_usd": "1", "is_hard": False, "thresholds": [50, 80]}
     budget = plane.post("/v1/tenants/acme/budgets", json=body).json()["id"]
-    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    database, now = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}"), datetime.now(UTC)
     with database.session() as session:
-        start_ns, _ = period_bounds("total", "UTC", unix_ns(datetime.now(UTC)))
-        publish_states(session, "one", [GatewayState(budget, "", start_ns, 138 * USD // 100)], datetime.now(UTC))
+        start_ns, _ = period_bounds("total", "UTC", unix_ns(now))
+        publish_states(session, "one", [GatewayState(budget, "", start_ns, 138 * USD // 100)], now)
+        for percent in (50, 80):
+            record_event(session, PassedThreshold(budget, "", start_ns, percent, USD, 138 * USD // 100), now)
     database.close()
     (table,) = page(budgets_page).dataframe
     assert (round(table.value["Used"][0], 2), table.value["State"][0]) == (1.38, "used up")
     assert json.loads(table.proto.columns)["Used"]["type_config"]["color"] == "gray"
+    passed = page(budgets_page, budget=budget).dataframe[-1].value
+    assert list(passed["Threshold"]) == ["80 %", "50 %"], "the latest first"
+    assert (passed["Spent"][0], passed["Budget"][0]) == ("$1.38", "$1.00")
 
 
 @pytest.mark.parametrize(

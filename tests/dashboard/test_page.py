@@ -191,7 +191,7 @@ def test_a_tenant_nobody_knows_is_a_sentence_with_a_way_on(record: Callable[[Seq
     record([request()])
     app = page(tenant="*acme*")
     assert not app.exception and not app.metric
-    assert r"No tenant ‘\*acme\*’ here" in words(app)
+    assert r"No requests of tenant ‘\*acme\*’" in words(app)
     app.button[0].click().run()
     assert metrics(app)["Requests"] == "1"
 

@@ -152,7 +152,7 @@ def test_a_chosen_rollout_is_told_with_both_arms_and_what_is_passed() -> None:
 def test_the_audit_says_up_to_where_it_verifies() -> None:
     app = drawn("audit", {"/v1/audit/verification": VERIFIED})
     assert {each.label: each.value for each in app.metric} == {
-        "The log": "verifies", "Changes up to entry": "57", "Verified up to": "56", "Checkpoints": "3",
+        "The log": "verified", "Changes up to entry": "57", "Verified up to": "56", "Checkpoints": "3",
     }  # fmt: skip
     table = app.dataframe[0].value
     assert table["What"].tolist() == ["changes of the configuration", "external signed log (audit/control)"]
@@ -165,7 +165,7 @@ def test_an_audit_that_was_changed_names_the_entry() -> None:
     said = {**VERIFIED, "is_sound": False, "places": [chain, {**changes, "fault": fault}]}
     app = drawn("audit", {"/v1/audit/verification": said})
     assert app.metric[0].value == "was changed"
-    assert app.dataframe[0].value["State"].tolist() == ["✗ changed", "✓ verifies"]
+    assert app.dataframe[0].value["State"].tolist() == ["✗ changed", "✓ verified"]
     assert app.dataframe[0].value["Remarks"][0].startswith("entry 12: the entry was changed")
 
 

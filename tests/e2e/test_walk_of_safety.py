@@ -190,7 +190,7 @@ def test_the_audit_is_said_to_verify_as_the_command_line_says(browsing: Browsing
         rows = {row["What"]: row for row in exported_rows(page, "admin_audit_places")}
         chain = rows["external signed log (audit/control)"]
         return (
-            figure(page, "The log").inner_text() == "verifies"
+            figure(page, "The log").inner_text() == "verified"
             and figure(page, "Changes up to entry").inner_text() == formats.count(changes["last"])
             and figure(page, "Verified up to").inner_text() == formats.count(changes["confirmed_upto"])
             and [int(chain[of]) for of in ("Entries", "Checkpoints", "Signed until entry")]

@@ -1,6 +1,7 @@
 """A store belongs to one installation: the processes and commands of another refuse it, and nothing is mixed."""
 
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ def others_data(migrated_store: Any, tmp_path: Path) -> Path:
     shutil.copytree(migrated_store.data / "secrets", data / "secrets")
     SecretFiles(data / "secrets").replace(INSTALLATION_ID, OTHER)
     return data
+
+
+def test_an_empty_store_answers_an_installation_that_has_an_id_already(migrated_store: Any, others_data: Path) -> None:
+    """Before a restore the secrets are back, the id among them, and the store has no database yet."""
+    migrated_store.start()
+    address = MigrationSettings(data=others_data, store_url=migrated_store.url).store_address
+    client = StoreClient(replace(address, database="restored_later"))
+    assert client.address.installation == OTHER and client.ping()
+    client.close()
 
 
 def test_a_store_is_refused_to_another_installation_until_that_adopts_it(

@@ -52,7 +52,7 @@ def test_a_rotated_key_keeps_its_id_and_its_scopes_and_shows_another_secret(data
     wanted = {"addresses": ["10.0.0.0/8"], "priority": "batch", "max_thinking_tokens": 500}
     assert {name: made["scopes"][name] for name in wanted} == wanted
 
-    rotate = ("keys", "rotate", made["id"], "--tenant", "demo", "--overlap-seconds")
+    rotate = ("keys", "rotate", made["id"], "--overlap-seconds")
     rotated = json.loads(run(*rotate, "3600", "--json", data=data).stdout)
     assert (rotated["id"], rotated["scopes"]) == (made["id"], made["scopes"])
     assert is_well_formed(rotated["secret"]) and rotated["secret"] != made["secret"]

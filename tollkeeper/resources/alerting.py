@@ -63,7 +63,7 @@ SLOS: Final = Resource(
             choices=("short", "medium", "long", "very_long"),
             is_null_if_empty=True,
         ),
-        Field("window_days", "Window in days, 28 or 30 (default 28).", "whole"),
+        Field("window_days", "Window in days, 1 to 85 (default 28).", "whole"),
         Field("min_events", "Below this number of requests, alert only if a third are bad (default 20).", "whole"),
         Field(
             "hooks",

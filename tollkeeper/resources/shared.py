@@ -16,7 +16,9 @@ VALID_TO: Final = (
 )
 VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 WHEN_UNPRICED: Final = Field(
-    "when_unpriced", "If a model has no price: refuse or allow its requests.", choices=get_args(WhenUnpriced)
+    "when_unpriced",
+    "If a model has no price: refuse or allow its requests (default refuse).",
+    choices=get_args(WhenUnpriced),
 )
 SUBJECT: Final = Field(
     "subject",
