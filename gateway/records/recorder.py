@@ -377,7 +377,7 @@ def _result_of(attempt: Attempt | None) -> Result:
 
 
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
-    first_at, error = attempt.progress.first_at_ns, attempt.error
+    first_at, error = attempt.first_at_ns, attempt.error
     return AttemptRecord(
         request_id=life.id_bytes,
         number=attempt.number,
@@ -395,7 +395,7 @@ def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> Attem
         region=attempt.target.region,
         gateway=gateway,
         ttft_ns=since_ns(attempt.began_ns, first_at),
-        gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
+        gaps=pack_gaps(attempt.gaps_for(attempt.usage.output_tokens)),
         gap_clock=_gap_clock([attempt]),
         usage=attempt.usage,
         count_method=attempt.count_method,
@@ -427,7 +427,7 @@ def _made_by(chain: list[Attempt]) -> _Made:
     if not chain or (len(chain) == 1 and chain[0].was_unseen):
         return _UNSEEN
     return _Made(
-        chain[0].progress.first_at_ns,
+        chain[0].first_at_ns,
         pack_gaps(_gaps_of(chain)),
         _gap_clock(chain),
         _sum(chain, "engine_output_tokens"),
@@ -444,16 +444,15 @@ def _gaps_of(chain: list[Attempt]) -> list[int]:
     gaps: list[int] = []
     left_at: int | None = None
     for attempt in chain:
-        progress = attempt.progress
-        if left_at is not None and progress.first_at_ns is not None:
-            gaps.append(gap_units(progress.first_at_ns - left_at))
-        gaps += progress.gaps_for(attempt.usage.output_tokens)
-        left_at = progress.last_at_ns if progress.last_at_ns is not None else left_at
+        if left_at is not None and attempt.first_at_ns is not None:
+            gaps.append(gap_units(attempt.first_at_ns - left_at))
+        gaps += attempt.gaps_for(attempt.usage.output_tokens)
+        left_at = attempt.last_at_ns if attempt.last_at_ns is not None else left_at
     return gaps
 
 
 def _gap_clock(chain: list[Attempt]) -> GapClock:
-    timed = [attempt for attempt in chain if attempt.progress.gaps]
+    timed = [attempt for attempt in chain if attempt.gaps]
     return timed[0].result.gap_clock if timed else "none"
 
 

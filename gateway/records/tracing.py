@@ -142,7 +142,7 @@ class _Spans:
         )
 
     def _add_attempt(self, attempt: Attempt) -> None:
-        target, error, first_at_ns = attempt.target, attempt.error, attempt.progress.first_at_ns
+        target, error, first_at_ns = attempt.target, attempt.error, attempt.first_at_ns
         model = self._record.model if attempt.model is None else attempt.model.id
         code = "" if error is None else error.error_code
         provider = target.provider or target.kind
@@ -164,18 +164,18 @@ class _Spans:
 
     def _add_engine_phases(self, attempt: Attempt) -> None:
         """Add the engine's phases: queueing, prefill and decoding."""
-        result, progress, began = attempt.result, attempt.progress, attempt.started_at_ns
+        result, began = attempt.result, attempt.started_at_ns
         parent = child_span_id(self._root_id, attempt_name(attempt.number))
         queue_ns = result.queue_ns or 0
         if queue_ns:
             self._add_child("engine.queue", began, queue_ns, {}, parent)
-        if progress.first_at_ns is None:
+        if attempt.first_at_ns is None:
             return
-        first_ns = progress.first_at_ns - attempt.began_ns
+        first_ns = attempt.first_at_ns - attempt.began_ns
         gpu = result.gpu
         about: Attributes = {} if gpu is None else {GPU_TIME_NS: gpu.prefill_ns}
         self._add_child("engine.prefill", began + min(queue_ns, first_ns), first_ns - queue_ns, about, parent)
-        last_ns = (progress.last_at_ns or progress.first_at_ns) - attempt.began_ns
+        last_ns = (attempt.last_at_ns or attempt.first_at_ns) - attempt.began_ns
         about = {} if gpu is None else {GPU_TIME_NS: gpu.decode_ns}
         self._add_child("engine.decode", began + first_ns, last_ns - first_ns, about, parent)
 

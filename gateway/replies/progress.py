@@ -15,6 +15,7 @@ _HALF_UNIT_NS: Final = GAP_UNIT_NS // 2
 
 
 _NO_GAPS: Final[list[int]] = []
+_UNKNOWN_USAGE: Final = UNKNOWN_USAGE  # under a name of this module: compiled code looks up another's in a table
 
 
 class _TokenTimes:
@@ -40,21 +41,21 @@ class Progress:
         "_last_at_ns",
         "_times",
         "account",
-        "count_method",
+        "_tokens",
         "first_at_ns",
         "on_first",
-        "_tokens",
         "reasoning_tokens",
+        "reported_method",
+        "reported_usage",
         "service_tier",
-        "usage",
     )
 
     def __init__(self) -> None:
         self.first_at_ns: int | None = None
         self._tokens = 0  # whose gaps are worked out
         self.reasoning_tokens = 0  # of these
-        self.usage: Usage = UNKNOWN_USAGE  # what the target reported before its end
-        self.count_method: CountMethod = "none"
+        self.reported_usage: Usage = _UNKNOWN_USAGE  # by the target, before its end
+        self.reported_method: CountMethod = "none"  # how that was counted
         self.service_tier: str | None = None  # that the target says it answers at
         self.account: Result | None = None  # of a call that raised
         self.on_first: Callable[[int], None] | None = None  # told once when the first token came

@@ -227,8 +227,8 @@ class Reply:
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Store the usage that the target has reported so far, in case it does not reach its end."""
-        self._progress.usage = usage
-        self._progress.count_method = count_method
+        self._progress.reported_usage = usage
+        self._progress.reported_method = count_method
 
     def account(self, result: Result) -> None:
         """Store the result of a call that does not return."""

@@ -1,8 +1,7 @@
-"""One attempt at a target: why it was made, its progress, and its usage."""
+"""One attempt at a target: why it was made, how far it came, and its usage."""
 
 from typing import Final
 
-from backends.processes.native import mypyc_attr
 from contracts.api.generation import Result
 from contracts.errors import (
     EngineUnavailable,
@@ -20,6 +19,7 @@ from contracts.serving.configuration import ModelSpec, TargetSpec
 from gateway.replies.progress import Progress
 
 NO_RESULT: Final = Result()
+_UNPRICED: Final = UNPRICED  # under a name of this module: compiled code looks up another's in a table
 
 # What says that a target did no work for the request.
 NEVER_BEGUN: Final = (
@@ -32,9 +32,10 @@ NEVER_BEGUN: Final = (
 )
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Attempt:
-    """One attempt at a target. Times are monotonic nanoseconds except `started_at_ns`, which is Unix time."""
+class Attempt(Progress):
+    """One attempt at a target, and its tokens so far. Times are monotonic nanoseconds except `started_at_ns`, which is
+    Unix time.
+    """
 
     def __init__(
         self,
@@ -48,18 +49,18 @@ class Attempt:
         result: Result = NO_RESULT,
         usage: Usage = UNKNOWN_USAGE,
     ) -> None:
+        super().__init__()
         self.number = number
         self.target = target
         self.reason: AttemptReason = reason
         self.started_at_ns = started_at_ns
         self.began_ns = began_ns
         self.ended_ns = 0
-        self.progress = Progress()
         self.result = result
         self.error: TollkeeperError | None = None
         self.usage = usage
         self.count_method: CountMethod = "none"
-        self.cost: Cost = UNPRICED
+        self.cost: Cost = _UNPRICED
         self.model = model
         self.is_free = False  # it failed and is not charged; known once it is settled
         # By its request for another model: nothing is held for it, or what is is settled by itself.
@@ -68,7 +69,7 @@ class Attempt:
     @property
     def was_begun(self) -> bool:
         """Return whether the target may have done work. It has not if it refused the request or was never reached."""
-        return self.error is None or self.progress.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
+        return self.error is None or self.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
 
     @property
     def was_unseen(self) -> bool:
@@ -76,7 +77,7 @@ class Attempt:
         reported.
         """
         result = self.result
-        return self.progress.first_at_ns is None and (
+        return self.first_at_ns is None and (
             result.engine_output_tokens is None
             and result.recompute_tokens is None
             and result.overrun_tokens is None

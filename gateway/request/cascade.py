@@ -201,8 +201,8 @@ class _Run:
         assert isinstance(request, ChatRequest)
         self._reply.start_over(self._headers + held.own_headers)
         held.deliver(self._reply, request)
-        if attempt.progress.first_at_ns is not None:
-            attempt.progress.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it
+        if attempt.first_at_ns is not None:
+            attempt.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it
 
     def _may_escalate(self, leg: Leg, number: int) -> bool:
         """Return whether the next model may be asked: the chain has one, and the latency budget and cost limit allow

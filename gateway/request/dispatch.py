@@ -373,7 +373,7 @@ class Dispatcher(Driver):
             self._fault(life)
         else:
             self._release(life)
-            life.ended_ns = run.attempt.ended_ns
+            life.ended_ns = run.ended_ns
             if life.guard is not None:
                 self._inspect_at_once(life, reply)
         self._finish(life)
@@ -423,7 +423,7 @@ class Dispatcher(Driver):
             run.fail(ClientGone(_LEFT))
             raise
         if may:
-            life.attempts.remove(run.attempt)
+            life.attempts.remove(run)
             await self._go_on(life, None)
         else:
             assert again.failure is not None

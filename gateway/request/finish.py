@@ -137,7 +137,7 @@ class Finish:
                 self._stages.guide.paces.learn(
                     model.id,
                     attempt.began_ns,
-                    attempt.progress.first_at_ns,
+                    attempt.first_at_ns,
                     attempt.ended_ns,
                     attempt.result.usage.output_tokens,
                 )

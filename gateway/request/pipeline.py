@@ -338,7 +338,7 @@ class Call(Stage):
         assert reply is not None and target is not None
         life.to, life.template, life.alike = to, to.template, to.alike
         run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
-        reply.begin_attempt(run.attempt.progress)
+        reply.begin_attempt(run)
         plan, request = life.plan, life.request
         sink: GeneratedReply | None = None
         if life.is_streamed:
@@ -382,5 +382,5 @@ class Call(Stage):
         self._reserving.hold_to_limits(life)
         if life.sent is not None and life.is_streamed:
             if life.allowance is not None and life.run is not None:
-                life.allowance.begin_attempt(life.run.attempt.progress, 0)
+                life.allowance.begin_attempt(life.run, 0)
             life.exchange.hold(life.sent.pause, life.sent.resume)

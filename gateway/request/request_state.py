@@ -238,7 +238,7 @@ class RequestState(Ending):
     @property
     def output_so_far(self) -> int:
         """Return how many tokens of the answer have passed through the gateway."""
-        return sum([attempt.progress.tokens for attempt in self.answering_attempts])
+        return sum([attempt.tokens for attempt in self.answering_attempts])
 
     @property
     def asked_tier(self) -> str:
@@ -252,7 +252,7 @@ class RequestState(Ending):
         """Return the service tier at which an attempt is priced: as the target reported it, else as asked."""
         reported = attempt.result.service_tier
         if reported is None:
-            reported = attempt.progress.service_tier
+            reported = attempt.service_tier
         if reported is None:
             reported = "" if self.asked_tier == UNDECIDED else self.asked_tier
         return reported or (BATCH if self.is_batched else "")

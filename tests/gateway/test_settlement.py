@@ -48,7 +48,7 @@ def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> RequestState:
 def attempt(tokens: int = 0, **fields) -> Attempt:
     made = Attempt(1, TargetSpec("t", "p", "scripted"), "first", 0, 0)
     for number in range(tokens):
-        made.progress.take(Delta(tokens=1), number * 1000)
+        made.take(Delta(tokens=1), number * 1000)
     for name, value in fields.items():
         setattr(made, name, value)
     return made
@@ -74,7 +74,7 @@ def test_a_good_answer_without_usage_is_estimated(settlement):
 
 def test_a_call_cut_short_pays_its_known_input_and_what_passed(settlement):
     cut = attempt(5, error=ClientGone("left"))
-    cut.progress.usage, cut.progress.count_method = Usage(7), "exact"
+    cut.reported_usage, cut.reported_method = Usage(7), "exact"
     life = life_with(cut)
     settlement.settle(life)
     assert (life.usage, life.count_method) == (Usage(7, output_text=5), "exact")
@@ -82,7 +82,7 @@ def test_a_call_cut_short_pays_its_known_input_and_what_passed(settlement):
 
 def test_a_call_cut_short_after_a_whole_report_pays_the_report_once(settlement):
     cut = attempt(5, error=ClientGone("left"))
-    cut.progress.usage, cut.progress.count_method = Usage(7, output_text=6), "reported"
+    cut.reported_usage, cut.reported_method = Usage(7, output_text=6), "reported"
     life = life_with(cut)
     settlement.settle(life)
     assert (life.usage, life.count_method) == (Usage(7, output_text=6), "reported")

@@ -146,7 +146,7 @@ class RequestCounts:
         usage, cost, attempt = life.usage, life.cost, life.last_attempt
         series.requests += 1
         series.duration.observe(max(life.ended_ns - life.began_ns, 0))
-        first_ns = None if attempt is None else attempt.progress.first_at_ns
+        first_ns = None if attempt is None else attempt.first_at_ns
         if first_ns is not None:
             series.first_token.observe(max(first_ns - life.began_ns, 0))
         tokens_in, tokens_out = life.tokens_in, life.tokens_out

@@ -56,9 +56,9 @@ def failure_of(error: TollkeeperError) -> Failure:
 def is_free(attempt: Attempt) -> bool:
     """Return whether an attempt costs the tenant nothing: it failed before any token, in a way that is not billed."""
     error = attempt.error
-    if error is None or attempt.progress.tokens or attempt.result.usage.output_tokens:
+    if error is None or attempt.tokens or attempt.result.usage.output_tokens:
         return False
-    if attempt.progress.usage.output_tokens:
+    if attempt.reported_usage.output_tokens:
         return False
     failure = failure_of(error)
     if failure == "not_begun":

@@ -140,7 +140,7 @@ class Settlement:
             return usage, method
         made = UNKNOWN_USAGE
         if usage.output_tokens == 0:
-            made = _made_so_far(attempt.progress) if attempt.progress.tokens else made
+            made = _made_so_far(attempt) if attempt.tokens else made
             made = self._said(attempt.result, model, life) or made
         if made.is_known:
             usage, method = structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(made), "estimate"
@@ -151,7 +151,7 @@ class Settlement:
 
     def _stated_usage(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
         """Return the usage that the target reported, else what passed through the gateway, else an estimate."""
-        result, progress = attempt.result, attempt.progress
+        result = attempt.result
         if result.usage.is_known:
             tokens_in = result.usage.input_tokens
             if isinstance(life.request, MediaRequest):
@@ -159,9 +159,9 @@ class Settlement:
             elif tokens_in and result.count_method in ("reported", "exact"):
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
-        if progress.usage.is_known:  # cut short
+        if attempt.reported_usage.is_known:  # cut short
             is_media = isinstance(life.request, MediaRequest)
-            return (progress.usage, progress.count_method) if is_media else _of_cut(progress)
+            return (attempt.reported_usage, attempt.reported_method) if is_media else _of_cut(attempt)
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked
@@ -169,7 +169,7 @@ class Settlement:
             return wanted, "estimate" if wanted.is_known else "none"
         tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
         is_cut = attempt.error is not None and life.operation.name not in INPUT_ONLY_OPERATIONS
-        made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
+        made = _made_so_far(attempt) if attempt.tokens or is_cut else UNKNOWN_USAGE
         made = self._said(result, model, life) or made
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
@@ -207,7 +207,7 @@ def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
     if to is None or rates is None or counts is None:
         return False
     tokens_in, tokens_out = counts
-    if not tokens_in or not tokens_out or attempt.progress.service_tier:
+    if not tokens_in or not tokens_out or attempt.service_tier:
         return False
     cost_in, cost_out = tokens_in * rates[0], tokens_out * rates[1]
     # Its parts are wanted where answers are added up, which a plan's are not.
@@ -232,7 +232,8 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
 
 def _of_cut(progress: Progress) -> tuple[Usage, CountMethod]:
     """Return the usage of an answer that was cut: as reported, with the output that passed if that is more."""
-    usage, method, reported = progress.usage, progress.count_method, progress.usage.output_tokens
+    usage, method = progress.reported_usage, progress.reported_method
+    reported = usage.output_tokens
     if reported is not None and reported >= progress.tokens:
         return usage, method
     if method == "reported" and progress.tokens:

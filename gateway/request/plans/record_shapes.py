@@ -189,13 +189,13 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
     if plan is not None and who is plan.identity:
         who = plan.packed_identity
     if attempt is not None:
-        result, progress = attempt.result, attempt.progress
+        result = attempt.result
         finish_reason, model_version = finish_reason or result.finish_reason, result.model
         provider_usage = result.provider_usage
-        first_ns = progress.first_at_ns
+        first_ns = attempt.first_at_ns
         if first_ns is not None:
-            gaps = pack_gaps(progress.gaps_for(life.tokens_out))
-            gap_clock = result.gap_clock if progress.gaps else "none"
+            gaps = pack_gaps(attempt.gaps_for(life.tokens_out))
+            gap_clock = result.gap_clock if attempt.gaps else "none"
     total_pico_usd, _, unpriced, version, basis, tier = msgspec.structs.astuple(cost)  # one call for six attributes
     charges, called, guard = life.charges, life.called, life.guard
     verdicts: object = _NOTHING

@@ -1,4 +1,4 @@
-"""One attempt at one target, from the request's state to what the target's health learns from it."""
+"""One attempt in progress, from the request's state to what the target's health learns from it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,21 +43,8 @@ class AttemptDependencies:
     note_sent: Callable[[RequestState], None] | None = None  # called before each call
 
 
-class AttemptRun:
+class AttemptRun(Attempt):
     """One attempt in progress. Always call `finish` at its end."""
-
-    __slots__ = (
-        "_assembling",
-        "_clock",
-        "_is_by_stream",
-        "_is_whole",
-        "_placed",
-        "_probed",
-        "_trace_parent",
-        "attempt",
-        "health",
-        "is_good",
-    )
 
     def __init__(
         self,
@@ -70,6 +57,14 @@ class AttemptRun:
         *,
         is_planned: bool = False,  # no part of the pool uses token times, except those of streams
     ) -> None:
+        super().__init__(
+            len(life.attempts) + 1,
+            spec,
+            reason,
+            clock.wall_ns() if began_ns is None else life.started_at_ns + began_ns - life.began_ns,
+            clock.monotonic_ns() if began_ns is None else began_ns,
+            model=life.model,
+        )
         self._clock = clock
         self.health = health
         self._probed = self.health.begin()
@@ -81,19 +76,9 @@ class AttemptRun:
             self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
         self._assembling: AssemblingSink | None = None
         self.is_good = False
-        self.attempt = Attempt(
-            number=len(life.attempts) + 1,
-            target=spec,
-            reason=reason,
-            started_at_ns=clock.wall_ns() if began_ns is None else life.started_at_ns + began_ns - life.began_ns,
-            began_ns=clock.monotonic_ns() if began_ns is None else began_ns,
-            model=life.model,
-        )
-        life.attempts.append(self.attempt)
-        self._trace_parent = trace_parent(life.trace, life.span_id, self.attempt.number) if life.is_traced else ""
-        self._placed = (
-            None if life.choice is None else life.choice.begin(spec, self.attempt.progress, is_blind=self._is_whole)
-        )
+        self._trace_parent = trace_parent(life.trace, life.span_id, self.number) if life.is_traced else ""
+        life.attempts.append(self)
+        self._placed = None if life.choice is None else life.choice.begin(spec, self, is_blind=self._is_whole)
 
     @property
     def is_probe(self) -> bool:
@@ -104,14 +89,14 @@ class AttemptRun:
         """Record the first output of a probe, so that other requests need not wait for its end."""
         now_ns = self._clock.monotonic_ns()
         probed, self._probed = self._probed, ()
-        took_ns = now_ns - self.attempt.began_ns
+        took_ns = now_ns - self.began_ns
         self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
 
     def receiver(self, reply: Sink) -> Sink:
         """Return the sink for the target's answer: the reply, or one that assembles a complete answer for it."""
         if not self._is_by_stream:
             return reply
-        self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
+        self._assembling = AssemblingSink(reply, self, self._clock)
         return self._assembling
 
     async def call(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
@@ -142,53 +127,52 @@ class AttemptRun:
         check_translated(call, target.spec)
         if limits is None:
             return await target.call(call, sink)
-        return await limits.call(target, call, sink, self.attempt.progress)
+        return await limits.call(target, call, sink, self)
 
     async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
         """Await the call and store its answer; return the error if it failed. Raise CancelledError if the client
         disconnected.
         """
-        attempt = self.attempt
         try:
-            attempt.result = await answer()
+            self.result = await answer()
             self.is_good = True
         except asyncio.CancelledError:
-            if attempt.error is None:
-                attempt.error = ClientGone("the client closed the connection before the answer was complete")
+            if self.error is None:
+                self.error = ClientGone("the client closed the connection before the answer was complete")
             raise
         except TollkeeperError as error:
-            attempt.error = error
+            self.error = error
         finally:
             self.finish()
-        return attempt.error
+        return self.error
 
     def succeed(self, result: Result) -> None:
         """Store the result of a call that ran without an asyncio task."""
-        self.attempt.result, self.is_good = result, True
+        self.result, self.is_good = result, True
         self.finish()
 
     def fail(self, error: TollkeeperError) -> None:
         """Store the error of an attempt that ran without an asyncio task."""
-        self.attempt.error = error
+        self.error = error
         self.finish()
 
     def withdraw(self) -> None:
         """Undo this attempt: its target was not called after all."""
         if self._placed is not None:
-            self._placed.end(self.attempt.result, HedgeLost(f"{self.attempt.target.id!r} was not called"))
+            self._placed.end(self.result, HedgeLost(f"{self.target.id!r} was not called"))
 
     def lose(self) -> None:
         """Record that another attempt won the race and the gateway cancelled this one."""
-        self.attempt.error = HedgeLost(f"another target answered before {self.attempt.target.id!r}")
+        self.error = HedgeLost(f"another target answered before {self.target.id!r}")
 
     def finish(self) -> None:
         """Record how the attempt ended, in the request's state and in the target's health."""
-        attempt, now_ns = self.attempt, self._clock.monotonic_ns()
-        attempt.ended_ns = now_ns
-        attempt.result = attempt.progress.account or attempt.result
-        if self._placed is not None:
-            self._placed.end(attempt.result, attempt.error)
-        error, health = attempt.error, self.health
+        now_ns = self.ended_ns = self._clock.monotonic_ns()
+        self.result = self.account or self.result
+        placed, self._placed, self._assembling = self._placed, None, None  # they lead back here, and to the request
+        if placed is not None:
+            placed.end(self.result, self.error)
+        error, health = self.error, self.health
         rest_seconds = None if error is None else rest_asked(error)
         if rest_seconds:
             health.rest(now_ns, rest_seconds)
@@ -209,7 +193,7 @@ class AttemptRun:
         elif error is not None and self._verdict is False:
             health.note_failure(now_ns, error)
         elif isinstance(error, HedgeLost):
-            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken even longer
+            health.note_time(now_ns - self.began_ns, is_whole=self._is_whole)  # it would have taken even longer
 
     @property
     def _verdict(self) -> bool | None:
@@ -218,7 +202,7 @@ class AttemptRun:
 
         A target that refuses a request because of its content is healthy.
         """
-        error = self.attempt.error
+        error = self.error
         if self.is_good:
             return True
         if error is None or isinstance(error, ClientGone | HedgeLost | EngineUnavailable | TargetReplaced):
@@ -226,11 +210,9 @@ class AttemptRun:
         return not is_fault(error)
 
     def _took_ns(self) -> int | None:
-        attempt = self.attempt
         if self._is_whole:
-            return attempt.ended_ns - attempt.began_ns if self.is_good else None
-        first_at_ns = attempt.progress.first_at_ns
-        return None if first_at_ns is None else first_at_ns - attempt.began_ns
+            return self.ended_ns - self.began_ns if self.is_good else None
+        return None if self.first_at_ns is None else self.first_at_ns - self.began_ns
 
 
 def is_final(error: TollkeeperError) -> bool:

@@ -77,6 +77,6 @@ def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
     """Add to the error that ends a stream how much of the answer had been sent."""
     if isinstance(life.request, MediaRequest):
         return  # its size is not measured in tokens
-    tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
+    tokens = sum([attempt.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens
     error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

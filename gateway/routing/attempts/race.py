@@ -85,7 +85,7 @@ class Race:
                 self._life.attempts.append(decisive)
 
     async def _end(self) -> TollkeeperError | None:
-        winner = next((racer for racer in self._racers if racer.run.attempt is self.winner), None)
+        winner = next((racer for racer in self._racers if racer.run is self.winner), None)
         if winner is None:
             return await self._failure()
         for racer in self._racers:
@@ -105,7 +105,7 @@ class Race:
             error = await racer.task
             if error is None or (last is not None and isinstance(error, UnsupportedParameter)):
                 continue
-            self._decisive, last = racer.run.attempt, error
+            self._decisive, last = racer.run, error
             if is_final(error):
                 break
         return last
@@ -113,23 +113,22 @@ class Race:
     def _start(self, spec: TargetSpec, reason: AttemptReason) -> None:
         run = self._begin(spec, reason)
         self.asked.append(spec)
-        attempt = run.attempt
 
         def claim() -> bool:
             if self.winner is None:
-                self.winner = attempt
-                self._reply.begin_attempt(attempt.progress)
+                self.winner = run
+                self._reply.begin_attempt(run)
                 self._is_decided.set()
                 if run.is_probe:
                     run.note_output()
-            return self.winner is attempt
+            return self.winner is run
 
-        sink = RacingSink(run.receiver(self._reply), attempt.progress, claim)
+        sink = RacingSink(run.receiver(self._reply), run, claim)
         task = asyncio.create_task(run.follow(lambda: self._answer(run, sink)), name=f"hedge {spec.id}")
         self._racers.append(Racer(run, sink, task))
 
     async def _answer(self, run: AttemptRun, sink: RacingSink) -> Result:
-        target, call = self._means.targets.get(run.attempt.target), replace(self._call)
+        target, call = self._means.targets.get(run.target), replace(self._call)
         result = await run.call(target, call, sink, self._limits)
         if sink.finish():
             run.deliver()
@@ -153,8 +152,9 @@ def _tell_of_bug(racer: Racer) -> None:
     """Log a bug in a racer that was not needed: its request is answered anyway."""
     bug = None if racer.task.cancelled() else racer.task.exception()
     if bug is not None:
-        attempt = racer.run.attempt
-        attempt.error = GatewayFault()
+        racer.run.error = GatewayFault()
         _log.error(
-            "a hedged call failed because of a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id}
+            "a hedged call failed because of a fault of the gateway",
+            exc_info=bug,
+            extra={"target": racer.run.target.id},
         )

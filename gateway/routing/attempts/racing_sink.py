@@ -83,7 +83,7 @@ class RacingSink:
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Record the usage in this attempt's progress, whether it wins or loses."""
-        self._progress.usage, self._progress.count_method = usage, count_method
+        self._progress.reported_usage, self._progress.reported_method = usage, count_method
 
     def account(self, result: Result) -> None:
         """Record the result of a failed call in this attempt's progress, whether it wins or loses."""

@@ -119,13 +119,13 @@ class Trial:
         """Call one target; return its error, or `None`."""
         begun, self._begun = self._begun, None
         if begun is not None:  # it was called without a task, and has failed
-            return begun.attempt.error
+            return begun.error
         run = self._begin(spec, reason)
-        self._reply.begin_attempt(run.attempt.progress, resumes=resumes)
+        self._reply.begin_attempt(run, resumes=resumes)
         return await run.follow(partial(self._answer, run))
 
     async def _answer(self, run: AttemptRun) -> Result:
-        target = self._means.targets.get(run.attempt.target)
+        target = self._means.targets.get(run.target)
         sink: Sink = run.receiver(self._reply)
         if run.is_probe:
             sink = AttemptSink(sink, run.note_output)

@@ -30,8 +30,8 @@ class Placed:
             progress.on_first = self._note_first
 
     def _note_first(self, now_ns: int) -> None:
-        routed, usage = self._routed, self._progress.usage
-        routed.computed = usage.input_text if self._progress.count_method == "exact" else None
+        routed, usage = self._routed, self._progress.reported_usage
+        routed.computed = usage.input_text if self._progress.reported_method == "exact" else None
         self._choice.fleet.first_token(self._replica, routed, now_ns)
 
     def end(self, result: Result, error: TollkeeperError | None) -> None:

@@ -34,9 +34,8 @@ def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> ObservedReq
             if isinstance(error, ClientGone | HedgeLost | Shutdown) or not is_its_own
             else ObservedRequest(failed=True)
         )
-    progress, cost = attempt.progress, attempt.cost.total_pico_usd
-    gaps = progress.gaps[:_MOST_GAPS]
-    first_at = progress.first_at_ns
+    cost, first_at = attempt.cost.total_pico_usd, attempt.first_at_ns
+    gaps = attempt.gaps[:_MOST_GAPS]
     is_filtered = attempt.result.finish_reason in _FILTERED
     return ObservedRequest(
         failed=False,

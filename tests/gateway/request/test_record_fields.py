@@ -120,7 +120,7 @@ def ended_chat() -> RequestState:
     attempt = life.attempts[0]
     attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine", provider_usage='{"cost":1}')
     for number in range(2):
-        attempt.progress.take(Delta(1), BEGAN_NS + 1_000_000 * number + 600)
+        attempt.take(Delta(1), BEGAN_NS + 1_000_000 * number + 600)
     return life
 
 
