@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from contracts.api.answer_parts import Findings
 from contracts.api.chat import TranslatedChat
 from contracts.errors import ClientGone, Shutdown
 from contracts.json_names import has_repeated_names
@@ -319,7 +320,7 @@ class AnswerCache:
         now_ns = life.admitted_ns = self._clock.monotonic_ns()
         life.usage, life.count_method, life.cost = UNUSED, "exact", cost
         life.finish_reason = answer.finish_reason
-        life.tool_calls, life.schema_failed = answer.tool_calls, answer.schema_failed
+        life.findings = Findings(answer.tool_calls, answer.schema_failed)
         if life.guard is not None:
             life.guard.take_over(answer.verdicts)
         age = (b"age", b"%d" % ((now_ns - entry.kept_at_ns) // _SECOND_NS))
@@ -399,7 +400,7 @@ def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) 
         region=last.target.region,
         finish_reason=last.result.finish_reason,
         usage=life.usage,
-        tool_calls=life.tool_calls,
-        schema_failed=life.schema_failed,
+        tool_calls=life.findings.tool_calls,
+        schema_failed=life.findings.schema_failed,
         verdicts=[] if life.guard is None else life.guard.verdicts,
     )

@@ -136,7 +136,7 @@ class Limiter:
         if lines.capping and not portion.has_more:
             reservation.undo()
             return False
-        life.grant, life.reservation = Grant(reservation, plan.rates, tokens_in, tokens_out), reservation
+        life.grant = Grant(reservation, plan.rates, tokens_in, tokens_out)
         return True
 
     async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:

@@ -15,6 +15,7 @@ import msgspec
 from backends.mcp.client import McpFailure, Sent
 from backends.mcp.definitions import broken_promise
 from backends.mcp.reply import TOO_LARGE
+from contracts.api.answer_parts import Findings
 from contracts.errors import (
     ClientGone,
     GatewayFault,
@@ -142,7 +143,8 @@ class ToolCalls:
         life.run_id = context.run_id
         life.conversation_id = context.conversation_id or session_label(exchange)
         given = message.params.arguments
-        life.called = [called_tool(tool.name, mark_of(bytes(given) if isinstance(given, msgspec.Raw) else b""))]
+        called = called_tool(tool.name, mark_of(bytes(given) if isinstance(given, msgspec.Raw) else b""))
+        life.findings = Findings(called=[called])
         life.priority = key.policy.priority
         life.error = context.fault
         return life
@@ -173,7 +175,6 @@ class ToolCalls:
                 "price (price_usd, 0 if it costs nothing), or let the rule allow what is unpriced",
                 code="unpriced_tool",
             ) from None
-        life.reservation = None if life.grant is None else life.grant.reservation
         life.admitted_ns = self._clock.monotonic_ns()
         params = self._params(call, arguments, responses)
         raw = await self._called(call, params, arguments)

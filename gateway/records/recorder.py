@@ -25,7 +25,7 @@ from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
 from gateway.request.attempt import NO_RESULT, Attempt
 from gateway.request.endings import Ending
-from gateway.request.plans.record_shapes import laid_out, since_ns
+from gateway.request.plans.record_shapes import since_ns
 from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
@@ -176,14 +176,14 @@ class Recorder:
         """Return a request's packed record, by its plan's template if the request was sent as its plan says."""
         template = life.template
         if template is not None:
-            return template.pack_all(laid_out(life, template.fixed))
+            return template.pack(life)
         return encode_record(_request_record(life, self.gateway))
 
     def pack(self, life: RequestState) -> bool:
         """Pack the record of a request whose plan has a template; return whether it has one."""
-        if life.template is None or life.alike is None:
+        if life.template is None:
             return False
-        life.packed = life.template.pack_all(laid_out(life, life.template.fixed))
+        life.packed = life.template.pack(life)
         return True
 
     def write(self, lives: Sequence[Ending]) -> None:
@@ -232,8 +232,8 @@ class Recorder:
 
     def count(self, life: RequestState) -> None:
         """Add a request that `write` has recorded to the metrics, and pass it to tracing."""
-        if self._counts is not None and life.alike is not None:
-            self._counts.note_alike(life, life.alike)
+        if self._counts is not None and life.template is not None:
+            self._counts.note_alike(life, life.template.counted_as)
         if self._emit_spans is not None:
             record = decode_record(life.packed)
             assert isinstance(record, RequestRecord)
@@ -328,8 +328,8 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         overdraft_tokens=life.overdraft_tokens,
         overdraft_pico_usd=life.overdraft_pico_usd,
         thinking_over_tokens=life.thinking_over,
-        tool_calls=life.tool_calls,
-        schema_failed=life.schema_failed,
+        tool_calls=life.findings.tool_calls,
+        schema_failed=life.findings.schema_failed,
         arm=life.arm,
         rollout="" if life.rollout is None else life.rollout.id,
         verdicts=[] if guard is None else guard.verdicts,
@@ -337,8 +337,8 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         guard_held_ns=None if guard is None else guard.held_ns,
         unpriced_leaves=list(life.cost.unpriced),
         service_tier=life.cost.tier,
-        tools=[call.name for call in life.called],
-        tool_marks=[call.mark for call in life.called],
+        tools=[call.name for call in life.findings.called],
+        tool_marks=[call.mark for call in life.findings.called],
         prompt_marks=list(life.prompt_marks),
         provider_usage=result.provider_usage,
         **_asked_by(life.request),

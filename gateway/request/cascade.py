@@ -189,7 +189,7 @@ class _Run:
         if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return
         self._reserving.leave(life)
-        life.grant = life.earlier.pop().grant
+        life.earlier, life.grant = life.earlier[:-1], life.earlier[-1].grant
         for attempt in kept.attempts:
             attempt.is_left = False
         self._way.enter(life, kept.leg)

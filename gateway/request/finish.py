@@ -5,7 +5,6 @@ import contextlib
 import logging
 from typing import Final
 
-from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
 from gateway.limits.clipping import most_of_all
 from gateway.replies.reply import Reply
@@ -153,9 +152,7 @@ class Finish:
                 life.response_bytes += reply.end_bytes
             return
         try:
-            found = reply.findings(is_complete=life.error is None)
-            if found is not NOTHING_FOUND:
-                life.tool_calls, life.schema_failed, life.called = found.tool_calls, found.schema_failed, found.called
+            life.findings = reply.findings(is_complete=life.error is None)
             if life.error is None:
                 life.response_bytes += reply.prepare_end(life.usage)
         except Exception:
@@ -248,7 +245,7 @@ def fail(life: RequestState, error: TollkeeperError) -> None:
 
 def _let_go(life: RequestState) -> None:
     # They lead back here, and would wait for the cycle collector, with all of the request's body.
-    life.reply = life.allowance = life.task = life.run = life.sent = life.again = life.call = None
+    life.reply = life.allowance = life.task = life.run = life.sent = life.call = None
     life.is_over = True
     if life.error is not None:
         life.error.__traceback__ = None

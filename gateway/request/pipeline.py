@@ -336,7 +336,7 @@ class Call(Stage):
     def _begin(self, life: RequestState, to: PlannedTarget) -> None:
         reply, recorder, target = life.reply, self._stages.recorder, to.target
         assert reply is not None and target is not None
-        life.to, life.template, life.alike = to, to.template, to.alike
+        life.to, life.template = to, to.template
         run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
         reply.begin_attempt(run)
         plan, request = life.plan, life.request

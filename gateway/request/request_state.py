@@ -8,12 +8,12 @@ from uuid import UUID
 
 import msgspec
 
-from backends.llm.base import ModelCall, SendAgain
+from backends.llm.base import ModelCall
 from backends.llm.http.quick_target import SentRequest
 from backends.processes.native import mypyc_attr
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import ANONYMOUS, Identity
-from contracts.api.answer_parts import CalledTool
+from contracts.api.answer_parts import NOTHING_FOUND, Findings
 from contracts.api.requests import AnyRequest
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gateway.apis.operations import Operation
     from gateway.cache.lookup import CacheLookup
     from gateway.limits.queue.pool_queue import Place
-    from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
     from gateway.request.charges.charging import EarlierAnswer
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
 # Under names of this module: they are read for every request, and compiled code looks up another module's in a table.
 _ANONYMOUS: Final = ANONYMOUS
+_NOTHING_FOUND: Final = NOTHING_FOUND
 _UNTRACED: Final = UNTRACED
 _UNKNOWN_USAGE: Final = UNKNOWN_USAGE
 _UNPRICED: Final = UNPRICED
@@ -125,7 +125,6 @@ class RequestState(Ending):
         self.candidates: Sequence[TargetSpec] = ()
         self.run: AttemptRun | None = None  # the try that is in progress without a task
         self.sent: SentRequest | None = None  # and its reply
-        self.again: SendAgain | None = None  # that try did no work
         self.call: ModelCall | None = None  # prepared, where its prompt had to be counted
         self.counted_input: int | None = None  # that prompt's tokens
         self.way: Way | None = None
@@ -167,10 +166,9 @@ class RequestState(Ending):
         self.grant: Grant | None = None  # none: no rule counts it
         self.allowance: Allowance | None = None
         self.place: Place | None = None  # in the model's pool
-        self.earlier: list[EarlierAnswer] = []  # answers that were not good enough, and are paid for
+        self.earlier: Sequence[EarlierAnswer] = ()  # answers that were not good enough, and are paid for
         self.cache_lookup: CacheLookup | None = None  # if the model or route caches answers
         self.guard: RequestGuard | None = None  # none: no guardrail covers it
-        self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
         self.is_like_its_plan = False  # its record says of the caller what those of its plan do
         self.sent_slot = NO_SLOT  # its entry among the requests that are with a target
         self.is_prepared = False  # its reply, for an answer that comes without a task
@@ -178,7 +176,6 @@ class RequestState(Ending):
         self.is_let_go = False  # what it held for a model that it left was given back
         # How it went.
         self.template: RecordTemplate | None = None  # of its record, where that is like its plan's others
-        self.alike: SeriesKey | None = None  # and what it is counted as
         self.packed = b""  # its record, until that is written
         self.teaches_plan = False  # its plan's forecast learns from it, in place of the estimators
         self.admitted_ns: int | None = None
@@ -204,10 +201,8 @@ class RequestState(Ending):
         self.overdraft_pico_usd: int | None = None
         self.delivered_tokens: int | None = None  # of an answer that its allowance ended
         self.thinking_over: int | None = None  # reasoning tokens beyond the key's cap
-        self.tool_calls: int | None = None  # in the answer, where tools were offered
-        self.called: Sequence[CalledTool] = ()  # those tools, as far as they are named
+        self.findings: Findings = _NOTHING_FOUND  # in the answer, where tools were offered or JSON was asked for
         self.prompt_marks: Sequence[int] = ()  # checksums of its prompt's parts, where they are wanted
-        self.schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
         # How its route led it.
         self.route_decision = ""
         self.route_state = ""  # why its route could not read the prompt, so that the default took it
@@ -230,6 +225,11 @@ class RequestState(Ending):
         if trace.trace_id:
             self.span_id = self.id_bytes[-UUID_RANDOM_TAIL:]
             self.is_traced = has_spans
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """Return what it holds of its counters; `None` if no rule covers it."""
+        return None if self.grant is None else self.grant.reservation
 
     def has_client_left(self) -> bool:
         """Return whether the client has disconnected."""

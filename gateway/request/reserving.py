@@ -71,7 +71,6 @@ class Reserving:
 
     def hold_to_limits(self, life: RequestState) -> None:
         """Limit the answer to its reservation, if a limit or budget applies."""
-        life.reservation = None if life.grant is None else life.grant.reservation
         allowance = life.allowance = self._allowance(life, life.grant)
         if allowance is not None and life.reply is not None:
             life.reply.hold_to(allowance)
@@ -104,7 +103,7 @@ class Reserving:
             life.place.leave(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         if life.grant is not None:
             life.grant.reservation.free_slots(self._clock.steady_ns())
-        life.earlier.append(EarlierAnswer(attempts, life.grant))
+        life.earlier = (*life.earlier, EarlierAnswer(attempts, life.grant))
         life.grant = life.allowance = life.place = None
         for attempt in life.attempts:
             attempt.is_left = True

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import astuple
 
+from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
 from contracts.pricing.price_state import price_state
@@ -161,11 +162,11 @@ class RequestCounts:
         series.cost_pico_usd += total or 0
         if life.overdraft_tokens:
             series.overdraft_tokens += life.overdraft_tokens
-        if life.tool_calls:
-            series.tool_calls += life.tool_calls
-        if life.schema_failed is not None:
-            series.schema_judged += 1
-            series.schema_failures += life.schema_failed
+        found = life.findings
+        if found is not NOTHING_FOUND:
+            series.tool_calls += found.tool_calls or 0
+            series.schema_judged += found.schema_failed is not None
+            series.schema_failures += found.schema_failed or False
         if self._max_tenants:
             self._tenant(life.who.tenant).add("ok", usage, total)
 

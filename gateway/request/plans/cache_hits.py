@@ -134,7 +134,7 @@ class CacheHits:
         """Release what was reserved for a cache hit that was not used after all."""
         if life.grant is not None:
             life.grant.reservation.undo()
-            life.grant = life.reservation = None
+            life.grant = None
         if life.ticket is not None:
             self._stages.admission.settle(life.ticket)
             life.ticket = None
@@ -160,8 +160,7 @@ class CacheHits:
             portion = take_at_once(counters, rates.at_start(0, 0), self._clock.steady_ns())
             if portion is None:
                 return None
-            life.reservation = Reservation(counters, [portion])
-            life.grant = Grant(life.reservation, rates, 0, 0)
+            life.grant = Grant(Reservation(counters, [portion]), rates, 0, 0)
         return cost
 
     def _give(self, life: RequestState, plan: CachePlan, request: ChatRequest, kept: Kept, cost: Cost) -> None:
@@ -171,7 +170,7 @@ class CacheHits:
         life.priority = plan.key.policy.priority
         life.output_limit, life.choices = request.output_limit, request.choice_count
         life.is_streamed = answer.is_stream
-        life.template, life.alike = plan.template, plan.alike
+        life.template, life.is_like_its_plan = plan.template, True
         now_ns = life.admitted_ns = self._clock.monotonic_ns()
         life.usage, life.count_method, life.cost, life.cache_outcome = UNUSED, "exact", cost, "hit"
         life.finish_reason = answer.finish_reason

@@ -9,15 +9,14 @@ from gateway.cache.answer_cache import UNUSED
 from gateway.cache.answer_store import Entry
 from gateway.cache.fingerprint import Context, share_of
 from gateway.limits.limit_plan import Lines
-from gateway.observability.metrics.request_counts import SeriesKey
-from gateway.request.plans.record_shapes import VARYING, RecordTemplate
+from gateway.request.plans.record_shapes import RecordTemplate
 from gateway.request.stages import Stages
 
 
 class CachePlan:
     """The cache partition of one key and model, and what its cache hits have in common."""
 
-    __slots__ = ("alike", "context", "key", "lines", "model", "policy", "prices", "snapshot", "template", "tenant")
+    __slots__ = ("context", "key", "lines", "model", "policy", "prices", "snapshot", "template", "tenant")
 
     def __init__(
         self,
@@ -28,7 +27,6 @@ class CachePlan:
         context: Context,
         lines: Lines | None,  # none: no rule counts them
         template: RecordTemplate,
-        alike: SeriesKey,
     ) -> None:
         self.snapshot = snapshot
         self.key = key
@@ -38,7 +36,6 @@ class CachePlan:
         self.context = context
         self.lines = lines
         self.template = template
-        self.alike = alike
         # By name, of the answers that were given: a hit's cost, and the answer's own (pico-USD).
         self.prices: dict[bytes, tuple[Entry, Cost, int | None]] = {}
 
@@ -77,6 +74,5 @@ def cache_plan_of(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Sna
         policy,
         stages.answers.context(model, snapshot, share, CHAT, model.id, key.policy, None),
         lines if lines.all else None,
-        RecordTemplate(example, VARYING),
-        (CHAT.api, CHAT.name, "", model.id, model.pool, "ok", 200),
+        RecordTemplate(example, model.pool),
     )

@@ -12,10 +12,9 @@ from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.limit_plan import Lines
-from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.plans.cache_plan import CachePlan, cache_plan_of
 from gateway.request.plans.forecast import Forecast
-from gateway.request.plans.record_shapes import KeptShapes, RecordShape, packed
+from gateway.request.plans.record_shapes import KeptShapes, RecordShape
 from gateway.request.stages import Stages
 from gateway.routing.health.target_health import TargetHealth
 from gateway.routing.replicas.router import Router
@@ -38,7 +37,6 @@ class PlannedTarget:
         "text_rates",
         "health",
         "template",
-        "alike",
         "sent_record",
     )
 
@@ -50,7 +48,6 @@ class PlannedTarget:
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
         shape: RecordShape,
-        alike: SeriesKey,
     ) -> None:
         self.spec = spec
         self.target = target
@@ -60,7 +57,6 @@ class PlannedTarget:
         self.text_rates = text_rates
         self.health = health
         self.template = shape.template
-        self.alike = alike
         self.sent_record = shape.packed
 
 
@@ -71,7 +67,6 @@ class RequestPlan:
         "snapshot",
         "key",
         "identity",
-        "packed_identity",
         "tenant",
         "model",
         "pool",
@@ -110,7 +105,6 @@ class RequestPlan:
         self.snapshot = snapshot
         self.key = key
         self.identity = key.identity
-        self.packed_identity = packed(key.identity)
         self.tenant = key.identity.tenant
         self.model = model
         self.pool = pool
@@ -272,9 +266,8 @@ def _target(
         gateway=stages.recorder.gateway,
         priority=key.policy.priority,
     )
-    alike = (operation.api, operation.name, example.provider, model.id, model.pool, "ok", 200)
     health = stages.caller.health.of(spec)
-    return PlannedTarget(spec, target, card, _text_rates(card), health, shapes.of(example), alike)
+    return PlannedTarget(spec, target, card, _text_rates(card), health, shapes.of(example))
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:

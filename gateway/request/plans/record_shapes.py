@@ -1,14 +1,16 @@
 """Encoders for the records of similar chats. They outlive plans, which are kept for a second."""
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.metering.gaps import pack_gaps
 from contracts.recording.records import RequestRecord, encode_record
+from gateway.request.attempt import NO_RESULT
 
 if TYPE_CHECKING:
+    from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.request.request_state import RequestState
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -66,6 +68,15 @@ AT_END: Final = (
     "guard_held_ns",
 )
 VARYING: Final = (*OF_CALLER, *WHEN_SENT, *AT_END)
+_FIELDS: Final = RequestRecord.__struct_fields__
+# The runs that are as usual for most requests: before the charges, and after them.
+_USUAL: Final = (
+    _FIELDS[_FIELDS.index("reserved_tokens") + 1 : _FIELDS.index("charge_offsets_ns")],
+    _FIELDS[_FIELDS.index("overdraft_tokens") + 1 :],
+)
+# Among a usual record's parts.
+_BEFORE_USUAL: Final = -5
+_CHARGES: Final = slice(-4, -1)
 # The fields that keep their defaults, as whatever sets one is led stage by stage. All others are in the examples of
 # `plan.py` and `cache_plan.py`.
 AT_DEFAULT: Final = frozenset(
@@ -97,57 +108,147 @@ _MOST_KEPT: Final = 128
 _NOTHING: Final[tuple[object, ...]] = ()
 
 
-def packed(value: object) -> msgspec.Raw:
-    """Return a value shared by many records, packed once."""
-    return msgspec.Raw(_encoder.encode(value))
+def _packed(values: list[object]) -> msgspec.Raw:
+    """Return successive fields of a record, packed."""
+    return msgspec.Raw(b"".join([_encoder.encode(value) for value in values]))
 
 
 class RecordTemplate:
-    """Packs request records that differ from `example` only in the fields named `varying`.
+    """Packs request records that differ from `example` only in the fields of `VARYING`.
 
-    `fixed` are the runs of constant fields, packed, in the order of the record.
+    `fixed` are the runs of constant fields, packed, in the order of the record. `usual` are the two runs of fields
+    around the charges that most requests leave as they are in the example: packed once, for all of these.
     """
 
-    __slots__ = ("_header", "_order", "_own_header_bytes", "fixed")
+    __slots__ = ("_fixed", "_header", "_usual", "_who", "counted_as")
 
-    def __init__(self, example: RequestRecord, varying: tuple[str, ...]) -> None:
-        packed = encode_record(example)
-        assert packed[:1] == _ARRAY_16, "a request record has more than 15 fields"
-        self._header = packed[:_HEADER_BYTES]
+    def __init__(self, example: RequestRecord, pool: str) -> None:
+        """Accept `pool`: the model's, by which the requests are counted."""
+        self._header = encode_record(example)[:_HEADER_BYTES]
+        assert self._header[:1] == _ARRAY_16, "a request record has more than 15 fields"
+        self.counted_as: SeriesKey = (
+            *(example.api, example.operation, example.provider, example.model, pool),
+            *(example.outcome, example.status),
+        )
+        self._who = _packed([example.who])
         fixed: list[msgspec.Raw] = []
-        order: list[int] = []
-        run = _encoder.encode(RequestRecord.__struct_config__.tag)
-        for name in (*RequestRecord.__struct_fields__, ""):
-            if name and name not in varying:
-                run += _encoder.encode(getattr(example, name))
-                continue
-            if run:
-                order.append(len(varying) + len(fixed))
-                fixed.append(msgspec.Raw(run))
-                run = b""
-            if name:
-                order.append(varying.index(name))
-        self.fixed = tuple(fixed)
-        self._order = itemgetter(*order)
-        self._own_header_bytes = 1 if len(order) < 16 else _HEADER_BYTES
+        values: list[object] = [RequestRecord.__struct_config__.tag]  # of the run
+        for name in RequestRecord.__struct_fields__:
+            if name not in VARYING:
+                values.append(getattr(example, name))
+            elif values:
+                fixed.append(_packed(values))
+                values = []
+        fixed.append(_packed(values))
+        self._fixed = fixed
+        self._usual = [_packed([getattr(example, name) for name in names]) for names in _USUAL]
 
-    def pack(self, values: tuple[object, ...]) -> bytes:
-        """Return the packed record with these values of the varying fields, in the order of `varying`."""
-        return self.pack_all(self._order(values + self.fixed))
+    def pack(self, life: "RequestState") -> bytes:
+        """Return the packed record of a request.
 
-    def pack_all(self, parts: tuple[object, ...]) -> bytes:
-        """Return the packed record with these varying fields and constant runs, in the order of the record."""
-        return self._header + _encoder.encode(parts)[self._own_header_bytes :]
+        It has a successful answer, by its only attempt or from the cache; or it is about to be sent.
+        """
+        return self._header + _encoder.encode(self._parts(life))[_HEADER_BYTES:]
+
+    def _parts(self, life: "RequestState") -> tuple[object, ...]:
+        """Return the record's fields in order: those of `VARYING`, and between them the common runs."""
+        request, attempt, charges, fixed = life.request, life.last_attempt, life.charges, self._fixed
+        assert request is not None
+        result, first_ns = NO_RESULT, None
+        gaps, gap_clock = b"", "none"
+        if attempt is not None:
+            result, first_ns = attempt.result, attempt.first_at_ns
+            if first_ns is not None:
+                gaps = pack_gaps(attempt.gaps_for(life.tokens_out))
+                gap_clock = result.gap_clock if attempt.gaps else "none"
+        # In one call, in place of six attributes.
+        total_pico_usd, _, unpriced, version, basis, tier = msgspec.structs.astuple(life.cost)
+        usual = self._usual
+        parts: tuple[object, ...] = (
+            fixed[0],
+            life.id_bytes,
+            life.started_at_ns,
+            max(life.ended_ns - life.began_ns, 0),
+            self._who if life.is_like_its_plan else life.who,
+            fixed[1],
+            life.finish_reason or result.finish_reason,
+            life.is_streamed,
+            fixed[2],
+            result.model,
+            fixed[3],
+            since_ns(life.began_ns, first_ns),
+            since_ns(life.began_ns, life.admitted_ns),
+            fixed[4],
+            gaps,
+            gap_clock,
+            life.usage,
+            life.count_method,
+            fixed[5],
+            total_pico_usd,
+            basis,
+            version,
+            life.charged_pico_usd,
+            fixed[6],
+            life.output_limit,
+            life.choices,
+            request.temperature,
+            life.request_bytes,
+            life.response_bytes,
+            fixed[7],
+            life.limit,
+            life.reserved_tokens,
+            usual[0],
+            [offset for offset, _ in charges],
+            [tokens for _, tokens in charges],
+            life.overdraft_tokens,
+            usual[1],
+        )
+        is_plain = life.is_like_its_plan and life.guard is None and life.findings is NOTHING_FOUND
+        if is_plain and not (unpriced or tier or life.overdraft_pico_usd or life.prompt_marks or result.provider_usage):
+            return parts
+        return parts[:_BEFORE_USUAL] + self._unusual(life, parts[_CHARGES], unpriced, tier, result.provider_usage)
+
+    def _unusual(
+        self, life: "RequestState", charges: tuple[object, ...], unpriced: object, tier: str, provider_usage: str
+    ) -> tuple[object, ...]:
+        """Return the fields from the verdicts to the end, where not all are as usual."""
+        fixed, trace, guard, found = self._fixed, life.trace, life.guard, life.findings
+        return (
+            _NOTHING if guard is None else guard.verdicts,
+            fixed[8],
+            trace.trace_id,
+            life.span_id,
+            life.run_id,
+            life.conversation_id,
+            fixed[9],
+            found.tool_calls,
+            found.schema_failed,
+            life.priority,
+            fixed[10],
+            *charges,
+            fixed[11],
+            None if guard is None else guard.spent_ns,
+            None if guard is None else guard.held_ns,
+            unpriced,
+            tier,
+            life.overdraft_pico_usd,
+            fixed[12],
+            [call.name for call in found.called],
+            [call.mark for call in found.called],
+            life.prompt_marks,
+            provider_usage,
+            fixed[13],  # fields that were appended, and that no plan sets
+        )
 
 
 class RecordShape:
-    """Packs records that differ from `example` only in the varying fields; `packed` is the packed example."""
+    """Packs records that differ from `example` only in `VARYING`; `packed` is the packed example."""
 
     __slots__ = ("packed", "template")
 
     def __init__(self, example: RequestRecord) -> None:
         self.packed = encode_record(example)
-        self.template = RecordTemplate(example, VARYING)
+        self.template = RecordTemplate(example, example.pool)
 
 
 class KeptShapes:
@@ -172,93 +273,3 @@ class KeptShapes:
 def since_ns(began_ns: int, at_ns: int | None) -> int | None:
     """Return the nanoseconds from a request's start to an event; `None` if the event did not happen."""
     return None if at_ns is None else max(at_ns - began_ns, 0)
-
-
-def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, ...]:
-    """Return a record's fields in order: those of `VARYING`, and between them the common runs.
-
-    The request has a successful answer, by its only attempt or from the cache; or it is about to be sent. One tuple
-    takes half as long as `RecordTemplate.pack` of the varying fields alone.
-    """
-    request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace
-    assert request is not None
-    first_ns: int | None = None
-    gaps, gap_clock = b"", "none"
-    finish_reason, model_version, provider_usage = life.finish_reason, "", ""
-    who: object = life.who
-    if plan is not None and who is plan.identity:
-        who = plan.packed_identity
-    if attempt is not None:
-        result = attempt.result
-        finish_reason, model_version = finish_reason or result.finish_reason, result.model
-        provider_usage = result.provider_usage
-        first_ns = attempt.first_at_ns
-        if first_ns is not None:
-            gaps = pack_gaps(attempt.gaps_for(life.tokens_out))
-            gap_clock = result.gap_clock if attempt.gaps else "none"
-    total_pico_usd, _, unpriced, version, basis, tier = msgspec.structs.astuple(cost)  # one call for six attributes
-    charges, called, guard = life.charges, life.called, life.guard
-    verdicts: object = _NOTHING
-    guard_ns: int | None = None
-    held_ns: int | None = None
-    if guard is not None:
-        verdicts, guard_ns, held_ns = guard.verdicts, guard.spent_ns, guard.held_ns
-    return (
-        fixed[0],
-        life.id_bytes,
-        life.started_at_ns,
-        max(life.ended_ns - life.began_ns, 0),
-        who,
-        fixed[1],
-        finish_reason,
-        life.is_streamed,
-        fixed[2],
-        model_version,
-        fixed[3],
-        since_ns(life.began_ns, first_ns),
-        since_ns(life.began_ns, life.admitted_ns),
-        fixed[4],
-        gaps,
-        gap_clock,
-        life.usage,
-        life.count_method,
-        fixed[5],
-        total_pico_usd,
-        basis,
-        version,
-        life.charged_pico_usd,
-        fixed[6],
-        life.output_limit,
-        life.choices,
-        request.temperature,
-        life.request_bytes,
-        life.response_bytes,
-        fixed[7],
-        life.limit,
-        life.reserved_tokens,
-        verdicts,
-        fixed[8],
-        trace.trace_id,
-        life.span_id,
-        life.run_id,
-        life.conversation_id,
-        fixed[9],
-        life.tool_calls,
-        life.schema_failed,
-        life.priority,
-        fixed[10],
-        [offset for offset, _ in charges],
-        [tokens for _, tokens in charges],
-        life.overdraft_tokens,
-        fixed[11],
-        guard_ns,
-        held_ns,
-        unpriced,
-        tier,
-        life.overdraft_pico_usd,
-        fixed[12],
-        [call.name for call in called] if called else _NOTHING,
-        [call.mark for call in called] if called else _NOTHING,
-        life.prompt_marks,
-        provider_usage,
-    ) + fixed[13:]  # fields that were appended, and that no plan sets

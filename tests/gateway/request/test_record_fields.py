@@ -11,7 +11,7 @@ import pytest
 
 import gateway
 from contracts.access.identity import Identity
-from contracts.api.answer_parts import CalledTool
+from contracts.api.answer_parts import CalledTool, Findings
 from contracts.api.chat import ChatRequest
 from contracts.api.generation import Delta, Result
 from contracts.guardrails.finding import About
@@ -37,7 +37,7 @@ from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
 from gateway.request.plans.forecast import Forecast
 from gateway.request.plans.plan import PlannedTarget, RequestPlan
-from gateway.request.plans.record_shapes import AT_DEFAULT, OF_CALLER, VARYING, WHEN_SENT, RecordShape, laid_out
+from gateway.request.plans.record_shapes import AT_DEFAULT, OF_CALLER, VARYING, WHEN_SENT, RecordShape
 from gateway.request.request_state import RequestState
 from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.health.health_book import HealthBook
@@ -90,38 +90,54 @@ def guard() -> RequestGuard:
     return found
 
 
-def ended_chat() -> RequestState:
-    """Return a chat that ended well, in the record of which each varying field differs from its default."""
-    life = chat(
-        who=WHO.with_caller("ada", {"feature": "search"}),
-        trace=TraceContext(b"t" * 16),
-        span_id=b"s" * 8,
-        run_id="run",
-        conversation_id="talk",
-        priority="batch",
-        ended_ns=BEGAN_NS + 9_000,
-        usage=Usage(input_text=3, output_text=2),
-        tokens_out=2,
-        count_method="reported",
-        cost=Cost(7, {"input_text": 7}, ("output_audio",), "v1", "price_card", "flex"),
-        charged_pico_usd=6,
-        response_bytes=11,
-        limit="lim_1",
-        reserved_tokens=70,
-        charges=[(5, 60)],
-        overdraft_tokens=4,
-        overdraft_pico_usd=1,
-        tool_calls=1,
-        schema_failed=True,
-        called=[CalledTool("search", 5)],
-        prompt_marks=[1, 2],
-        guard=guard(),
-    )
+# Of a chat that ended well: what makes each varying field differ from its default. Those of the caller first.
+OF_CALLERS: dict[str, Any] = {
+    "who": WHO.with_caller("ada", {"feature": "search"}),
+    "trace": TraceContext(b"t" * 16),
+    "span_id": b"s" * 8,
+    "run_id": "run",
+    "conversation_id": "talk",
+    "priority": "batch",
+    "guard": guard(),
+}
+FACTS: dict[str, Any] = {
+    **OF_CALLERS,
+    "usage": Usage(input_text=3, output_text=2),
+    "tokens_out": 2,
+    "count_method": "reported",
+    "cost": Cost(7, {"input_text": 7}, (), "v1", "price_card"),
+    "charged_pico_usd": 6,
+    "response_bytes": 11,
+    "limit": "lim_1",
+    "reserved_tokens": 70,
+    "charges": [(5, 60)],
+    "overdraft_tokens": 4,
+    "overdraft_pico_usd": 1,
+    "findings": Findings(1, True, [CalledTool("search", 5)]),
+    "prompt_marks": [1, 2],
+}
+UNUSUAL_COSTS = [
+    Cost(7, {"input_text": 7}, ("output_audio",), "v1", "price_card"),
+    Cost(7, {"input_text": 7}, (), "v1", "price_card", "flex"),
+]
+
+
+def ended_chat(*, provider_usage: str = "", tokens: int = 2, **facts: Any) -> RequestState:
+    """Return a chat that ended well, with these facts of its state and of its attempt."""
+    life = chat(ended_ns=BEGAN_NS + 9_000, **facts)
     attempt = life.attempts[0]
-    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine", provider_usage='{"cost":1}')
-    for number in range(2):
+    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine", provider_usage=provider_usage)
+    for number in range(tokens):
         attempt.take(Delta(1), BEGAN_NS + 1_000_000 * number + 600)
     return life
+
+
+def by_template(life: RequestState, whole: RequestRecord) -> RequestRecord:
+    """Return the record that a template packs for a request whose record is `whole`."""
+    usual = {name: getattr(DEFAULTS, name) for name in VARYING} | {"who": WHO, "priority": "standard"}
+    found = decode_record(RecordShape(msgspec.structs.replace(whole, **usual)).template.pack(life))
+    assert isinstance(found, RequestRecord)
+    return found
 
 
 SNAPSHOT = Snapshot(1, {}, {"m": MODEL}, {"pool": PoolSpec("pool", (TARGET,))}, PriceBook())
@@ -137,8 +153,8 @@ def test_each_field_of_a_plans_record_varies_or_is_given_by_the_plan_or_keeps_it
     by_plans = given_in("gateway/request/plans/plan.py") | given_in("gateway/request/plans/cache_plan.py")
     homeless = set(FIELDS) - set(VARYING) - by_plans - AT_DEFAULT
     assert not homeless, (
-        f"{SHAPES}: add {sorted(homeless)} to OF_CALLER, WHEN_SENT or AT_END and to laid_out if requests of one plan "
-        "can differ in it, to AT_DEFAULT if none sets it; or to the example of plan.py"
+        f"{SHAPES}: add {sorted(homeless)} to OF_CALLER, WHEN_SENT or AT_END and to RecordTemplate if requests of one "
+        "plan can differ in it, to AT_DEFAULT if none sets it; or to the example of plan.py"
     )
     assert len(VARYING) == len(set(VARYING)) and not AT_DEFAULT & (set(VARYING) | by_plans)
 
@@ -152,16 +168,34 @@ def recorded(tmp_path: Path, life: RequestState) -> RequestRecord:
     return found
 
 
-def test_a_plans_template_lays_out_what_the_recorder_says(tmp_path: Path) -> None:
-    life = ended_chat()
+def test_a_plans_template_packs_what_the_recorder_says(tmp_path: Path) -> None:
+    life = ended_chat(
+        **FACTS | {"cost": Cost(7, {}, ("output_audio",), "v1", "price_card", "flex")}, provider_usage="{}"
+    )
     whole = recorded(tmp_path, life)
     same = [name for name in VARYING if getattr(whole, name) == getattr(DEFAULTS, name)]
-    assert not same, f"ended_chat of this test leaves {same} at its default: set it, so that laid_out is seen to"
-    example = msgspec.structs.replace(whole, **{name: getattr(DEFAULTS, name) for name in VARYING})
-    template = RecordShape(example).template
-    found = decode_record(template.pack_all(laid_out(life, template.fixed)))
+    assert not same, f"FACTS of this test leaves {same} at its default: add it, so that RecordTemplate is seen to"
+    found = by_template(life, whole)
     wrong = [name for name in FIELDS if getattr(found, name) != getattr(whole, name)]
-    assert not wrong, f"laid_out of {SHAPES} says something else of {wrong} than _request_record of the recorder"
+    assert not wrong, f"RecordTemplate of {SHAPES} says something else of {wrong} than _request_record of the recorder"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"tokens": 0},
+        {"provider_usage": "{}"},
+        *({"cost": cost} for cost in UNUSUAL_COSTS),
+        *({name: value} for name, value in FACTS.items()),
+    ],
+    ids=str,
+)
+def test_whatever_is_unusual_about_a_request_is_in_its_record(tmp_path: Path, facts: dict[str, Any]) -> None:
+    life = ended_chat(**facts)
+    life.is_like_its_plan = not OF_CALLERS.keys() & facts.keys()
+    whole = recorded(tmp_path, life)
+    assert by_template(life, whole) == whole
 
 
 def lost(tmp_path: Path, life: RequestState) -> Iterator[RequestRecord]:
@@ -202,7 +236,6 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
         None,
         HealthBook(Clock(), random.random).of(TARGET),
         shape,
-        ("", "", "", "m", "pool", "ok", 200),
     )
     key = KeyEntry(bytes(32), WHO)
     forecast = Forecast(TokenEstimator(), outputs, "acme", "m")

@@ -3,9 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.metering.usage import Usage
-from contracts.recording.records import decode_record
-from gateway.request.plans.record_shapes import VARYING, KeptShapes, RecordShape
+from gateway.request.plans.record_shapes import KeptShapes
 from tests.gateway.request.example import EXAMPLE
 
 OTHERS = [
@@ -36,25 +34,3 @@ def test_those_not_asked_for_the_longest_go_first():
     kept.of(OTHERS[1])
     assert kept.of(EXAMPLE) is first
     assert kept.of(OTHERS[0]) is not second
-
-
-def test_a_shape_packs_what_varies_into_what_its_example_says():
-    usage = Usage(input_text=3, output_text=4)
-    shape = RecordShape(EXAMPLE)
-    made = replace(
-        EXAMPLE,
-        request_id=b"i" * 16,
-        started_at_ns=5,
-        duration_ns=6,
-        who=EXAMPLE.who.with_caller("ada", {"feature": "search"}),
-        stream=True,
-        usage=usage,
-        trace_id=b"t" * 16,
-        span_id=b"s" * 8,
-        run_id="run",
-        conversation_id="talk",
-        priority="batch",
-        charge_offsets_ns=[0],
-    )
-    assert decode_record(shape.template.pack(tuple(getattr(made, name) for name in VARYING))) == made
-    assert decode_record(shape.packed) == EXAMPLE

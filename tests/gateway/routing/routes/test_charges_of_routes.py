@@ -210,6 +210,6 @@ async def test_what_an_earlier_answer_used_beyond_its_grant_is_sought_in_shared_
     holding: Any = Holding()
     stages: Any = SimpleNamespace(limiter=SimpleNamespace(store=store), settlement=Settlement(TokenEstimator()))
     life = life_of(attempt_of(1000))
-    life.earlier.append(EarlierAnswer([attempt_of(100)], Grant(holding, FREE, 3, 4)))
+    life.earlier = (EarlierAnswer([attempt_of(100)], Grant(holding, FREE, 3, 4)),)
     await Reserving(stages, Clock()).reserve_late(life)
     assert store.asked == [("counter", 4)] and holding.extended == [4, 4]
