@@ -23,7 +23,6 @@ from contracts.api.generation import Delta, Result
 from contracts.errors import InvalidUsage, UpstreamBroken
 from contracts.metering.least_tokens import least_call_tokens, least_tokens
 from contracts.metering.openai_usage import usage_from_openai
-from contracts.metering.plain_counts import plain_counts
 from contracts.metering.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 from contracts.pricing.service_tiers import reported_tier
 from contracts.recording.records import CountMethod
@@ -247,7 +246,7 @@ class AnswerReader:
         if usage is None:
             return
         self.usage = usage
-        is_known = plain_counts(usage) is not None or usage != UNKNOWN_USAGE  # the first check is the faster one
+        is_known = usage.input_text is not None or usage.is_known  # the first check is the faster one
         self.count_method = "reported" if is_known else "none"
         if self._sink is not None:
             self._sink.report(usage, self.count_method)

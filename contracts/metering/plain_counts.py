@@ -17,8 +17,4 @@ def plain_counts(usage: Usage) -> tuple[int, int] | None:
     tokens_in, tokens_out = leaves[_IN], leaves[_OUT]
     if tokens_in is None or tokens_out is None:
         return None
-    known = 0
-    for leaf in leaves:
-        if leaf is not None:
-            known += 1
-    return (tokens_in, tokens_out) if known == 2 else None
+    return (tokens_in, tokens_out) if leaves.count(None) == len(leaves) - 2 else None

@@ -11,10 +11,13 @@ _RAND_A_MASK = 0xFFF
 _RAND_B_MASK = (1 << 62) - 1
 _TAIL_BYTES: Final = 10
 UUID_RANDOM_TAIL: Final = 8  # bytes at an id's end, of which 62 bits are random
-_TAILS_AT_ONCE: Final = 32
-_TAILS_MORE: Final = 8
 _MAX_KEPT_CHARACTERS: Final = 64
-_HEX: Final = [f"{byte:02x}" for byte in range(256)]
+# Random numbers are drawn for many ids at once, as most of the cost is in the call.
+_DRAWN: Final = 64
+_DRAWN_BYTES: Final = _TAIL_BYTES * _DRAWN
+_FEW_BYTES: Final = _DRAWN_BYTES // 2
+_RANDOM_BITS: Final = int.from_bytes(bytes.fromhex("0fff3fffffffffffffff") * _DRAWN, "big")
+_FIXED_BITS: Final = int.from_bytes(bytes.fromhex("70008000000000000000") * _DRAWN, "big")
 
 
 def bounded_id(sent: str) -> str:
@@ -37,43 +40,32 @@ def uuid7(unix_ns: int) -> UUID:
 class IdSource:
     """Creates UUIDv7 as bytes and as text, without a UUID object. Not thread-safe."""
 
-    __slots__ = ("_minute", "_minute_text", "_tails")
+    __slots__ = ("_place", "_tails")
 
     def __init__(self) -> None:
-        self._tails: list[tuple[bytes, str]] = []  # created several at a time: most of the cost is in the calls
-        self._minute = -1
-        self._minute_text = ""  # prefix of ids of this minute, of 2^16 ms
+        self._tails = b""  # the random parts of further ids
+        self._place = 0  # of the next one's
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
         """Return a UUIDv7 for a Unix time in nanoseconds, as 16 bytes and as text."""
-        millis = (unix_ns // 1_000_000) & 0xFFFF_FFFF_FFFF
-        minute, within = millis >> 16, millis & 0xFFFF
-        if minute != self._minute:
-            self._minute, self._minute_text = minute, f"{minute:08x}-"
-        if not self._tails:
-            self._tails = _tails(_TAILS_AT_ONCE)
-        tail, text = self._tails.pop()
-        return millis.to_bytes(6, "big") + tail, f"{self._minute_text}{_HEX[within >> 8]}{_HEX[within & 0xFF]}-{text}"
+        start = self._place
+        if start >= len(self._tails):
+            self._draw()
+            start = 0
+        self._place = end = start + _TAIL_BYTES
+        made = ((unix_ns // 1_000_000) & 0xFFFF_FFFF_FFFF).to_bytes(6, "big") + self._tails[start:end]
+        digits = made.hex()
+        return made, f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def refill(self) -> None:
-        """Create more random tails if few are left, so that callers of `next` rarely have to."""
-        if len(self._tails) < _TAILS_AT_ONCE:
-            self._tails += _tails(_TAILS_MORE)
+        """Draw more random numbers if few are left, so that callers of `next` rarely have to."""
+        if len(self._tails) - self._place < _FEW_BYTES:
+            self._draw()
 
-
-def _tails(count: int) -> list[tuple[bytes, str]]:
-    """Return random tails of ids: version and variant among 74 random bits, as bytes and as text."""
-    made = bytearray(os.urandom(_TAIL_BYTES * count))
-    for start in range(0, len(made), _TAIL_BYTES):
-        made[start] = made[start] & 0x0F | 0x70
-        made[start + 2] = made[start + 2] & 0x3F | 0x80
-    tails, digits = bytes(made), made.hex()
-    found: list[tuple[bytes, str]] = []
-    for start in range(0, len(tails), _TAIL_BYTES):
-        at = 2 * start
-        text = f"{digits[at : at + 4]}-{digits[at + 4 : at + 8]}-{digits[at + 8 : at + 20]}"
-        found.append((tails[start : start + _TAIL_BYTES], text))
-    return found
+    def _draw(self) -> None:
+        """Replace the random parts: 74 random bits each, and between them the version and the variant."""
+        drawn = int.from_bytes(os.urandom(_DRAWN_BYTES), "big")
+        self._tails, self._place = (drawn & _RANDOM_BITS | _FIXED_BITS).to_bytes(_DRAWN_BYTES, "big"), 0
 
 
 def sibling_of(identifier: UUID, place: int) -> UUID:

@@ -17,7 +17,7 @@ _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-reque
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
-def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
+def rate_headers(lines: Lines, now_ns: int, left: list[int] | None = None) -> Headers:
     """Return limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
     The tightest has the lowest remaining amount. Counters without a window (conversations, budgets) are not shown.
@@ -35,7 +35,7 @@ def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -
     return headers
 
 
-def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
+def _tightest(shown: tuple[int, ...], left: list[int]) -> int:
     """Return the first of those with the lowest remaining amount."""
     tightest = shown[0]
     least = left[tightest]
@@ -46,7 +46,7 @@ def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
 
 
 def _told(
-    counters: Sequence[QuickCounter], shown: Sequence[int], at_ns: int, left: Sequence[int]
+    counters: Sequence[QuickCounter], shown: tuple[int, ...], at_ns: int, left: list[int]
 ) -> tuple[bytes, bytes, bytes]:
     """Return the three header values at the time of a charge."""
     tightest = _tightest(shown, left)
@@ -55,7 +55,7 @@ def _told(
     return b"%d" % counter.rule.amount, b"%d" % left[tightest], wait
 
 
-def _of(lines: Lines, shown: Sequence[int], names: _Names, now_ns: int) -> Headers:
+def _of(lines: Lines, shown: tuple[int, ...], names: _Names, now_ns: int) -> Headers:
     counters = [lines.in_turn[number][0] for number in shown]
     tightest = counters[0]
     if len(counters) > 1:
@@ -80,7 +80,7 @@ class RateLines:
         counters = lines.quick or ()
         # For requests and for tokens: the counters, and for each counter its lines if it is the tightest, in OpenAI's
         # format and in the API's own.
-        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, _Line, _Line | None]]]] = []
+        self._shown: list[tuple[tuple[int, ...], dict[int, tuple[QuickCounter, _Line, _Line | None]]]] = []
         own_names = (None, None) if own is None else own
         for shown, names, also in (
             (lines.requests, _REQUESTS, own_names[0]),
@@ -94,7 +94,7 @@ class RateLines:
                     by_number[number] = (counters[number], _line(names, amount), own_line)
                 self._shown.append((shown, by_number))
 
-    def told(self, at_ns: int, left: Sequence[int], wall_ns: int) -> bytes:
+    def told(self, at_ns: int, left: list[int], wall_ns: int) -> bytes:
         """Return the headers at the time of a charge that left `left` in each counter; `wall_ns` is Unix time."""
         said = b""
         for shown, by_number in self._shown:

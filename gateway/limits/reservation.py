@@ -29,7 +29,7 @@ class Portion:
         at_ns: int,  # Unix
         charged_tokens: int,
         has_more: bool = False,  # everything that it may need beyond this was available too
-        left: Sequence[int] | None = None,
+        left: list[int] | None = None,
     ) -> None:
         self.amounts = amounts
         self.marks = marks

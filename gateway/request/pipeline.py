@@ -376,7 +376,7 @@ class Call(Stage):
                 reply.add_headers(self._stages.limiter.rate_headers(life.grant))
             else:  # as it stood when it was admitted
                 first = life.grant.reservation.portions[0]
-                reply.add_lines(plan.limits_told.told(first.at_ns, first.left or (), self._clock.wall_ns()))
+                reply.add_lines(plan.limits_told.told(first.at_ns, first.left or [], self._clock.wall_ns()))
         if plan.is_unseen and not life.is_streamed:
             return
         self._reserving.hold_to_limits(life)
