@@ -13,7 +13,7 @@ from gateway.apis.reading import read_body
 from gateway.apis.rendering import ErrorShape
 from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.replies.reply import JSON, Reply, ReplyFacts
-from gateway.wire.exchange import header_lines, lines_of
+from gateway.wire.exchange import lines_of
 from gateway.wire.forms import FormReader, read_form
 
 _FILE: Final = "file"
@@ -179,7 +179,7 @@ class MediaReply(Reply):
         if self._exchange.is_started:
             self._exchange.write(data)
         else:
-            self._exchange.start_lines(200, self._media_type, self._head_lines(), data)
+            self._exchange.start_lines(200, self._media_type, self._lines + lines_of(self._served), data)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
         """Return the error format for this answer. Audio that is being sent has no way to include an error."""
@@ -191,10 +191,7 @@ class MediaReply(Reply):
             self._exchange.end(self._body or b"")
             return
         body = self._body or b""
-        self._exchange.send_lines(200, self._media_type, body, self._head_lines())
-
-    def _head_lines(self) -> bytes:
-        return header_lines(self._headers) + lines_of(self._served) + self._lines
+        self._exchange.send_lines(200, self._media_type, body, self._lines + lines_of(self._served))
 
 
 def media_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:

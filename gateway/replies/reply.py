@@ -61,8 +61,7 @@ class Reply:
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange
         self._clock = facts.clock
-        self._headers: Headers = ((b"x-request-id", facts.id_text.encode()),)
-        self._lines = b""  # further headers, which are lines of a head already
+        self._lines = b"x-request-id: %b\r\n" % facts.id_text.encode()  # the headers so far
         self._soon: Soon | None = None
         self._first_progress: Progress | None = None
         self._body: bytes | None = None
@@ -84,10 +83,10 @@ class Reply:
 
     def add_headers(self, headers: Headers) -> None:
         """Add response headers. Has an effect only until the answer begins."""
-        self._headers += headers
+        self._lines += header_lines(headers)
 
     def add_lines(self, lines: bytes) -> None:
-        """Add rendered header lines. They are dropped if the answer starts over."""
+        """Add response headers that are lines of a head already."""
         self._lines += lines
 
     @property
@@ -102,13 +101,15 @@ class Reply:
         self._soon = soon
 
     @property
-    def headers(self) -> Headers:
-        """Return the response headers so far, without those that name what served the answer."""
-        return self._headers
+    def lines(self) -> bytes:
+        """Return the lines of the response headers so far, without those that name what served the answer."""
+        return self._lines
 
-    def start_over(self, headers: Headers) -> None:
-        """Start the answer again with these headers, without the allowance of the model that the request has left."""
-        self._headers, self._lines, self._allowance, self._on_tokens = headers, b"", None, None
+    def start_over(self, lines: bytes) -> None:
+        """Start the answer again with these lines of headers, without the allowance of the model that the request has
+        left.
+        """
+        self._lines, self._allowance, self._on_tokens = lines, None, None
 
     def hold_to(self, allowance: Allowance) -> None:
         """Bound the answer by an allowance."""
@@ -261,12 +262,7 @@ class Reply:
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        body = self._body or b""
-        if self._lines:
-            lines = header_lines(self._headers) + lines_of(self._served) + self._lines
-            self._exchange.send_lines(200, JSON, body, lines)
-        else:
-            self._exchange.send(200, JSON, body, self._headers + self._served)
+        self._exchange.send_lines(200, JSON, self._body or b"", self._lines + lines_of(self._served))
 
 
 def _is_plain(request: GenerationRequest) -> bool:
@@ -617,8 +613,7 @@ class GeneratedReply(Reply):
             exchange.write(data)
 
     def _begin_stream(self, first: bytes) -> None:
-        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
-        self._exchange.start_lines(200, EVENT_STREAM, lines, first)
+        self._exchange.start_lines(200, EVENT_STREAM, self._lines + lines_of(self._served), first)
 
     def _gather(self, delta: Delta) -> None:
         """Add a part of an answer that arrived in one piece."""

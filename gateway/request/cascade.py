@@ -93,7 +93,7 @@ class _Run:
         self._told = told
         self._policy: CascadePolicy = way.route.cascade
         self._reply: Reply = life.reply
-        self._headers = self._reply.headers
+        self._lines = self._reply.lines
         self._kept: _Kept | None = None
 
     async def go(self) -> None:
@@ -139,7 +139,7 @@ class _Run:
         begun = len(life.attempts)
         call = partial(self._call, leg)
         if is_last:
-            self._reply.start_over(self._headers)
+            self._reply.start_over(self._lines)
             await call(self._reply)
             return True
         held = HeldReply(ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock))
@@ -199,7 +199,7 @@ class _Run:
     def _deliver(self, held: HeldReply, attempt: Attempt) -> None:
         request = self._way.asked
         assert isinstance(request, ChatRequest)
-        self._reply.start_over(self._headers + held.own_headers)
+        self._reply.start_over(self._lines + held.own_lines)
         held.deliver(self._reply, request)
         if attempt.first_at_ns is not None:
             attempt.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it

@@ -40,12 +40,12 @@ class Journeys:
         """
         reply, failure = life.reply, None
         assert reply is not None
-        headers, limit = reply.headers, ""
+        lines, limit = reply.lines, ""
         for leg in way.legs:
             try:
                 if failure is not None:
                     self._reserving.leave(life)
-                    reply.start_over(headers)
+                    reply.start_over(lines)
                     way.enter(life, leg)
                 call = await self._reserving.admit(life, leg.pool)
                 candidates = await self._reserving.candidates(life, call, leg.within)

@@ -320,10 +320,7 @@ class _SentOnIdle(SentRequest):
             reader.conclude()
         except CredentialsRefused as refusal:
             raise SendAgain(refusal, self._target.reread) from None
-        self.usage, self.count_method = reader.usage, reader.count_method
-        self.finish_reason, self.model = reader.finish_reason, reader.model
         self.body, self.served_model, self.served_version = reader.body, reader.served_model, reader.served_version
-        self.service_tier = reader.service_tier or ""
 
     def account(self) -> Result:
         """Return the reply's account."""

@@ -11,33 +11,17 @@ from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Result
 from contracts.api.native import NativeApi
 from contracts.api.requests import AnyRequest
-from contracts.metering.usage import UNKNOWN_USAGE, Usage
-from contracts.recording.records import CountMethod
 
 
 class SentRequest(ABC):
     """A request that was sent at once, with the facts of its reply after `conclude`."""
 
-    __slots__ = (
-        "usage",
-        "count_method",
-        "finish_reason",
-        "model",
-        "body",
-        "served_model",
-        "served_version",
-        "service_tier",
-    )
+    __slots__ = ("body", "served_model", "served_version")
 
     def __init__(self) -> None:
-        self.usage: Usage = UNKNOWN_USAGE
-        self.count_method: CountMethod = "none"
-        self.finish_reason = ""
-        self.model = ""  # the target's name for what it served
         self.body = b""  # of a whole answer that no sink takes
         self.served_model = ""  # as passed to `Sink.served`
         self.served_version = ""
-        self.service_tier = ""  # as the reply states it; empty: the standard one
 
     @abstractmethod
     def conclude(self, error: Exception | None) -> None:

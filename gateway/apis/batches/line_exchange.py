@@ -1,10 +1,13 @@
 """One line of a batch as an exchange: a request without a client, and an answer that is stored instead of sent."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.wire.exchange import Exchange, Headers, Line, RequestHead
+from gateway.wire.exchange import Exchange, Headers, Line, RequestHead, header_lines
+
+_REQUEST_ID: Final = re.compile(rb"^x-request-id: ([^\r]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +16,13 @@ class LineAnswer:
 
     status: int
     body: bytes
-    headers: Headers
+    lines: bytes  # of its headers
 
     @property
     def request_id(self) -> str:
         """Return the request id of the answer's record; empty if the answer has none."""
-        return next((value.decode("latin-1") for name, value in self.headers if name == b"x-request-id"), "")
+        found = _REQUEST_ID.search(self.lines)
+        return "" if found is None else found[1].decode("latin-1")
 
 
 class _NoLine(Line):
@@ -56,8 +60,12 @@ class LineExchange(Exchange):
         self.answer: LineAnswer | None = None
 
     def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
+        """Store a complete answer, with an id only if it has a record."""
+        self.send_lines(status, content_type, body, header_lines(headers))
+
+    def send_lines(self, status: int, content_type: bytes, body: bytes, lines: bytes) -> None:
         """Store a complete answer."""
         self.is_started = True
         self.bytes_sent += len(body)
-        self.answer = LineAnswer(status, body, headers)
+        self.answer = LineAnswer(status, body, lines)
         self.finish()

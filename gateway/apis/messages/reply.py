@@ -59,7 +59,7 @@ class MessagesReply(TranslatedReply):
         self._id_text = facts.id_text
         self._usage_at_start = UNKNOWN_USAGE
         self._tier = ""
-        self._headers += ((b"request-id", facts.id_text.encode()),)
+        self._lines += b"request-id: %b\r\n" % facts.id_text.encode()
 
     def add_headers(self, headers: Headers) -> None:
         """Add response headers. Limit headers are added twice: under OpenAI's names and under Anthropic's."""

@@ -13,7 +13,6 @@ from gateway.replies.allowance import WAIT, part_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.routing.routes.judge import HeldText
-from gateway.wire.exchange import Headers
 
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _choices_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -64,7 +63,7 @@ class HeldReply(Reply):
         super().__init__(facts)
         self._deltas: list[Delta] = []
         self._by: tuple[str, str] = ("", "")
-        self._headers_before = len(self._headers)
+        self._lines_before = len(self._lines)
 
     @property
     def has_begun(self) -> bool:
@@ -72,9 +71,9 @@ class HeldReply(Reply):
         return False
 
     @property
-    def own_headers(self) -> Headers:
-        """Return the headers for its model: rate limits, and changed settings."""
-        return self._headers[self._headers_before :]
+    def own_lines(self) -> bytes:
+        """Return the lines of the headers for its model: rate limits, and changed settings."""
+        return self._lines[self._lines_before :]
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens into `progress`; drop what a failed one produced, unless it is resumed."""

@@ -14,7 +14,7 @@ ID = UUID(int=5)
 
 
 def of(body: bytes, status: int = 200):
-    return answered(LINE, LineAnswer(status, body, ((b"x-request-id", b"r1"),)), ID)
+    return answered(LINE, LineAnswer(status, body, b"x-request-id: r1\r\n"), ID)
 
 
 def test_an_answer_on_several_lines_becomes_one():
