@@ -159,7 +159,8 @@ def _read(decode: Callable[[bytes], RequestT], content_type: str, body: bytes, c
 
 def _check_once(body: bytes) -> None:
     """Refuse a body that states the model or the token limit twice: a server may use the one that was not checked."""
-    if body.count(b'"model"') > 1 or body.count(b'_tokens"') > 1:
+    limits_from = body.find(b"_")  # found in a tenth of the time that a word takes, and in prose there is none
+    if body.count(b'"model"') > 1 or (limits_from >= 0 and body.count(b'_tokens"', limits_from) > 1):
         _refuse_repeated(body)
     elif body.find(b"\\") >= 0 and body.find(b"\\u00") >= 0:  # a name may be written with escapes
         _refuse_repeated(body)

@@ -19,7 +19,9 @@ from contracts.serving.configuration import ModelSpec, TargetSpec
 from gateway.replies.progress import Progress
 
 NO_RESULT: Final = Result()
-_UNPRICED: Final = UNPRICED  # under a name of this module: compiled code looks up another's in a table
+# Under names of this module: compiled code looks up another's in a table.
+_UNKNOWN_USAGE: Final = UNKNOWN_USAGE
+_UNPRICED: Final = UNPRICED
 
 # What says that a target did no work for the request.
 NEVER_BEGUN: Final = (
@@ -47,7 +49,7 @@ class Attempt(Progress):
         *,
         model: ModelSpec | None = None,  # that it was asked as; none: the request's
         result: Result = NO_RESULT,
-        usage: Usage = UNKNOWN_USAGE,
+        usage: Usage = _UNKNOWN_USAGE,
     ) -> None:
         super().__init__()
         self.number = number

@@ -209,7 +209,9 @@ class Finish:
         """Report reasoning tokens beyond the key's cap on the record, and in the headers of an answer that is not
         streamed.
         """
-        cap = None if life.key is None else life.key.policy.max_thinking_tokens
+        if life.key is None or life.plan is not None:  # keys with a cap have no plans
+            return
+        cap = life.key.policy.max_thinking_tokens
         thought = None if cap is None else life.usage.output_reasoning
         if cap is None or thought is None or thought <= cap or life.is_hit:
             return

@@ -28,8 +28,8 @@ _COMMON: Final = (_INPUT_TEXT, _CACHE_READ_TEXT, _OUTPUT_TEXT, _OUTPUT_REASONING
 _RARE: Final = itemgetter(*(place for place in range(len(LEAVES)) if place not in _COMMON))
 MAX_SERIES: Final = 1000  # more than these are counted together, without labels
 
-# api, operation, provider, model, pool, outcome, status
-SeriesKey: TypeAlias = tuple[str, str, str, str, str, str, int]
+# api, operation, provider, model, pool, outcome, status. Not of a fixed length to the compiler, which would copy it.
+SeriesKey: TypeAlias = tuple[str | int, ...]
 _REST: Final[SeriesKey] = ("", "", "", "", "", "", 0)
 
 

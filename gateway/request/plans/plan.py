@@ -85,6 +85,7 @@ class RequestPlan:
         "is_watched",
         "context_tokens",
         "most_output",
+        "priority",
     )
 
     def __init__(
@@ -106,6 +107,7 @@ class RequestPlan:
         self.key = key
         self.identity = key.identity
         self.tenant = key.identity.tenant
+        self.priority = key.policy.priority  # of requests that name none
         self.model = model
         self.pool = pool
         self.is_ranked = not Router.is_plain(pool)  # by the pool's policy, from what its targets have to do

@@ -134,7 +134,7 @@ def _priority_of(context: RequestContext, opened: RequestPlan) -> PriorityClass 
     """Return a request's priority class; `None` if it is refused or held back, which the full path of stages
     reports.
     """
-    own = opened.key.policy.priority
+    own = opened.priority
     if context is NO_CONTEXT:
         return own
     try:

@@ -126,10 +126,8 @@ class RecordTemplate:
         """Accept `pool`: the model's, by which the requests are counted."""
         self._header = encode_record(example)[:_HEADER_BYTES]
         assert self._header[:1] == _ARRAY_16, "a request record has more than 15 fields"
-        self.counted_as: SeriesKey = (
-            *(example.api, example.operation, example.provider, example.model, pool),
-            *(example.outcome, example.status),
-        )
+        labels = (example.api, example.operation, example.provider, example.model, pool)
+        self.counted_as: SeriesKey = (*labels, example.outcome, example.status)
         self._who = _packed([example.who])
         fixed: list[msgspec.Raw] = []
         values: list[object] = [RequestRecord.__struct_config__.tag]  # of the run
