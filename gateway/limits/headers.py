@@ -1,11 +1,10 @@
 """Rate limit headers of responses: OpenAI's `x-ratelimit-*` for requests and tokens."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from gateway.limits.counters.base import QuickCounter
+from gateway.limits.counters.sliding import SlidingCounter
 from gateway.limits.limit_plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -28,7 +27,7 @@ def rate_headers(lines: Lines, now_ns: int, left: list[int] | None = None) -> He
         if not shown:
             continue
         if left is not None and lines.quick is not None:
-            told = _told(lines.quick, shown, now_ns, left)
+            told = _told(lines, shown, now_ns, left)
             headers += tuple(zip(names, told, strict=True))
         else:
             headers += _of(lines, shown, names, now_ns)
@@ -45,12 +44,10 @@ def _tightest(shown: tuple[int, ...], left: list[int]) -> int:
     return tightest
 
 
-def _told(
-    counters: Sequence[QuickCounter], shown: tuple[int, ...], at_ns: int, left: list[int]
-) -> tuple[bytes, bytes, bytes]:
+def _told(lines: Lines, shown: tuple[int, ...], at_ns: int, left: list[int]) -> tuple[bytes, bytes, bytes]:
     """Return the three header values at the time of a charge."""
     tightest = _tightest(shown, left)
-    counter = counters[tightest]
+    counter = lines.windows[tightest][0]
     wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
     return b"%d" % counter.rule.amount, b"%d" % left[tightest], wait
 
@@ -77,10 +74,9 @@ class RateLines:
 
     def __init__(self, lines: Lines, own: OwnNames | None = None) -> None:
         """Accept `own`: the names of these headers in the client's API, in addition to OpenAI's."""
-        counters = lines.quick or ()
         # For requests and for tokens: the counters, and for each counter its lines if it is the tightest, in OpenAI's
         # format and in the API's own.
-        self._shown: list[tuple[tuple[int, ...], dict[int, tuple[QuickCounter, _Line, _Line | None]]]] = []
+        self._shown: list[tuple[tuple[int, ...], dict[int, tuple[SlidingCounter, _Line, _Line | None]]]] = []
         own_names = (None, None) if own is None else own
         for shown, names, also in (
             (lines.requests, _REQUESTS, own_names[0]),
@@ -89,9 +85,9 @@ class RateLines:
             if shown:
                 by_number = {}
                 for number in shown:
-                    amount = counters[number].rule.amount
-                    own_line = None if also is None else _line(also, amount)
-                    by_number[number] = (counters[number], _line(names, amount), own_line)
+                    counter = lines.windows[number][0]
+                    own_line = None if also is None else _line(also, counter.rule.amount)
+                    by_number[number] = (counter, _line(names, counter.rule.amount), own_line)
                 self._shown.append((shown, by_number))
 
     def told(self, at_ns: int, left: list[int], wall_ns: int) -> bytes:

@@ -6,12 +6,11 @@ from typing import Final, TypeAlias, cast
 
 from contracts.access.identity import Identity
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
-from contracts.rules.metrics import METRICS
 from contracts.serving.configuration import Snapshot
 from gateway.limits.budgets.budget import BudgetCounter
 from gateway.limits.counters.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
 from gateway.limits.counters.sliding import SlidingCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, fits
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the index of its metric among the amounts
 
@@ -55,11 +54,12 @@ class Lines:
         self.places = tuple([place for _, place in lines])
         places = set(self.places)
         # The lowest bound of any rule for each metric: an amount within it needs no further check.
-        bounds = [_NO_BOUND] * len(METRICS)
+        bounds: dict[int, int] = {}
         for counter, place in lines:
-            bounds[place] = min(bounds[place], counter.rule.amount)
-        self._bounds = tuple(bounds)
-        self.most_input = min(bounds[TOKENS], bounds[INPUT])  # the maximum that can ever be allowed
+            bounds[place] = min(bounds.get(place, _NO_BOUND), counter.rule.amount)
+        self._bounds = list(bounds.items())
+        # The maximum that can ever be allowed.
+        self.most_input = min(bounds.get(TOKENS, _NO_BOUND), bounds.get(INPUT, _NO_BOUND))
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
         self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
@@ -71,7 +71,10 @@ class Lines:
 
     def allow(self, amounts: Amounts) -> bool:
         """Return whether every rule would allow its amount if nothing else were counted."""
-        return fits(amounts, self._bounds)
+        for place, bound in self._bounds:
+            if amounts[place] > bound:
+                return False
+        return True
 
     def only(self, places: Sequence[int]) -> "Lines":
         """Return only the counters of these metrics."""

@@ -81,9 +81,6 @@ class QuickCounter(Counter, Protocol):
     def undo(self, mark: Mark, amount: int) -> None:
         """Revert an immediate charge that was just made."""
 
-    def resets_at_ns(self) -> int:
-        """Return when the amount charged just now will have left the window (Unix nanoseconds); 0 without a window."""
-
 
 class LoneQuickCounter(QuickCounter, Protocol):
     """A quick counter that is asked on its own; sliding windows and budgets are asked in groups by one call."""

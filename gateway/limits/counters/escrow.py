@@ -82,10 +82,6 @@ class EscrowCounter:
         ledger = self._ledger
         return CounterState(self.rule.amount, ledger.settled + ledger.reserved, ledger.reserved, None)
 
-    def resets_at_ns(self) -> int:
-        """Return 0: there is no window."""
-        return 0
-
     def is_idle(self, now_ns: int) -> bool:
         """Return whether nothing is reserved, and nothing settled that still counts."""
         if now_ns >= self._until_ns:
