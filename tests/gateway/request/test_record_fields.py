@@ -189,7 +189,7 @@ def test_a_plans_template_packs_what_the_recorder_says(tmp_path: Path) -> None:
         *({"cost": cost} for cost in UNUSUAL_COSTS),
         *({name: value} for name, value in FACTS.items()),
     ],
-    ids=str,
+    ids=lambda facts: " ".join(facts) or "nothing",
 )
 def test_whatever_is_unusual_about_a_request_is_in_its_record(tmp_path: Path, facts: dict[str, Any]) -> None:
     life = ended_chat(**facts)
