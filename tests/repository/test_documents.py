@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,32 @@ def test_every_command_shown_exists(document: Path) -> None:
     text = re.sub(r"^```python.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     shown = set(re.findall(r"(?:^(?:\.venv/bin/)?|`)tollkeeper ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
     assert shown <= commands, f"known commands: {sorted(commands)}"
+
+
+def help_pages() -> dict[str, str]:
+    """Return the golden help of each command, such as "tollkeeper prices create"."""
+    texts = [page.read_text() for page in (ROOT / "tests" / "tollkeeper" / "golden" / "help-120").glob("*.txt")]
+    pages = [page.partition("\n") for text in texts for page in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+    return {head.removesuffix(" --help").strip(): body for head, _, body in pages}
+
+
+def shown_commands(text: str) -> list[list[str]]:
+    """Return the words of the commands in a document, in its sentences and on lines of their own."""
+    in_sentences = re.findall(r"`(tollkeeper [^`]+)`", re.sub(r"\n\s*", " ", text))
+    on_lines = re.findall(r"^ *(tollkeeper .+)$", text.replace("\\\n", " "), re.MULTILINE)
+    plain = [re.split(r" #| <| > |&&| \|\|", command)[0] for command in (*in_sentences, *on_lines)]
+    return [shlex.split(command) if command.count("'") % 2 == 0 else command.split() for command in plain]
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if "decisions" not in path.parts], ids=name)
+def test_every_option_shown_exists(document: Path) -> None:
+    pages = help_pages()
+    for words in shown_commands(document.read_text()):
+        known = [page for page in pages if words[: len(page.split())] == page.split()]
+        options = {word.strip("[](),").partition("=")[0] for word in words}
+        for option in {word for word in options if re.fullmatch(r"--?[a-z][a-z-]*", word)} - {"--install-completion"}:
+            page = pages[max(known, key=len)] if known else ""
+            assert re.search(rf"{option}(?![a-z-])", page), f"{name(document)}: {' '.join(words)}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
