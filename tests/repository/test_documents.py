@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def name(path: Path) -> str:
 
 
 def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+    fenced = re.findall(rf"^ *```{language}\n(.*?)^ *```", path.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for block in fenced]
 
 
 def anchors(path: Path) -> set[str]:
