@@ -27,7 +27,12 @@ _PATH: Final = re.compile(r" - at `(\$[^`]*)`$")
 _UNKNOWN: Final = re.compile(r"contains unknown field `([^`]*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 Choices = Mapping[str, tuple[str, ...]]  # what an enumerated field may be, by its path or its last name
-_CHOICES: Final[Choices] = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
+_CHOICES: Final[Choices] = {
+    "role": get_args(Role),
+    "reasoning_effort": get_args(ReasoningEffort),
+    "encoding_format": ("float", "base64"),
+    "stream_format": ("audio", "sse"),
+}
 _JSON: Final = "application/json"
 _MAX_SHOWN: Final = 60
 _SAID_ONCE: Final = ("model", "max_tokens", "max_completion_tokens")

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from contracts.errors import TollkeeperError
+from gateway.apis.gemini.wording import in_own_words
 from gateway.apis.rendering import ErrorShape
 
 _STATUSES: Final = {
@@ -24,6 +25,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def error_body(error: TollkeeperError) -> bytes:
     """Render an error as a JSON body. `reason` in its details is the gateway's own, stable code."""
+    error = in_own_words(error)
     status = _STATUSES.get(error.status, "INVALID_ARGUMENT" if error.status < 500 else "INTERNAL")
     metadata = {} if error.param is None else {"field": error.param}
     details = {

@@ -19,7 +19,12 @@ _SAID: Final = re.compile(r"\b(max_tokens|max_completion_tokens|response_format|
 
 
 def in_own_words(error: TollkeeperError) -> TollkeeperError:
-    """Return the error with the name of the response's field instead of the chat's."""
+    """Return the error with the name of the response's field instead of the chat's.
+
+    A field that this API does not know was not the chat's.
+    """
+    if error.error_code == "unknown_parameter":
+        return error
     field = _FIELD.match(error.param or "")
     if field is not None and field.group(1) in _NAMES:
         error.param = f"{_NAMES[field.group(1)]}{field.group(2)}" if field.group(1) != "messages" else "input"

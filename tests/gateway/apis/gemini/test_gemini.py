@@ -178,6 +178,31 @@ async def test_what_is_wrong_or_not_offered_is_said_in_googles_shape(gateway, up
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        (
+            {"generationConfig": {"maxOutputTokens": 101}},
+            "generationConfig.maxOutputTokens",
+            "generationConfig.maxOutputTokens is 101; the context",
+        ),
+        (
+            {"generationConfig": {"stopSequences": ["x"]}},
+            "generationConfig.stopSequences",
+            "generationConfig.stopSequences is not supported",
+        ),
+    ],
+)
+async def test_what_a_model_refuses_is_named_by_googles_field(start_gateway, upstream, kit, fields, field, said):
+    target = kit.http_target(upstream.url) | {"settings": {"refuses": ["stop"]}}
+    config = kit.configuration((MODEL, [target]))
+    config["models"][0]["context_tokens"] = 100
+    answer = await ask(await start_gateway(config), kit, **fields)
+    error = answer.json["error"]
+    assert (answer.status, error["details"][0]["metadata"]) == (400, {"field": field}), error
+    assert said in error["message"] and "max_tokens" not in error["message"]
+
+
 async def test_models_are_listed_and_prompts_counted(start_gateway, kit):
     gateway = await start_gateway(kit.configuration((MODEL, [kit.scripted()])))
     counted = await ask(gateway, kit, "countTokens")

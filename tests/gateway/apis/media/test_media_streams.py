@@ -258,3 +258,4 @@ async def test_a_format_of_streams_that_is_none_is_refused(start, kit):
     asked = {"model": VOICE, "voice": "a", "input": "x", "stream_format": "video"}
     answer = await body_of(gateway, kit, "/v1/audio/speech", asked)
     assert (answer.status, answer.error["param"]) == (400, "stream_format")
+    assert "expected one of audio, sse" in answer.error["message"]

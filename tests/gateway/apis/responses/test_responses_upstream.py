@@ -288,6 +288,12 @@ async def test_a_limit_of_the_model_is_told_in_the_apis_words(start_gateway, kit
     assert error.value.param == "max_output_tokens"
 
 
+async def test_a_chats_field_is_named_as_it_was_sent(gateway):
+    with pytest.raises(openai.BadRequestError, match="'max_tokens'; in the Responses API it is max_output") as error:
+        await ask(gateway, extra_body={"max_tokens": 5})
+    assert error.value.param == "max_tokens"
+
+
 async def test_a_client_that_leaves_stops_the_server_and_keeps_nothing(gateway, upstream, eventually):
     upstream.then(upstream.stream_head(), upstream.piece(upstream.chunk("Hi")), upstream.STALL)
     stream = await ask(gateway, stream=True, store=True)
