@@ -63,7 +63,7 @@ async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
 
 def _open(gateway: str) -> httpx.AsyncClient:
     # Loading the system's CA certificates takes 25 ms of CPU time; it is not needed without TLS.
-    verify = trust(gateway) or gateway.startswith("https://")
+    verify = trust(gateway) or gateway.lower().startswith("https://")
     return httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=verify)
 
 

@@ -107,7 +107,9 @@ class Supervisor:
         deadline = asyncio.get_running_loop().time() + self._patience.ready_seconds
         # Ignores proxy variables: these are local processes.
         certificate = child.spec.certificate
-        verify = own_server_tls(Path(certificate)) if certificate else True
+        verify = (
+            own_server_tls(Path(certificate)) if certificate else child.spec.ready_url.lower().startswith("https://")
+        )
         async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False, verify=verify) as client:
             while not await _answers(client, child):
                 if task.done():

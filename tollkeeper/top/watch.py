@@ -43,7 +43,7 @@ class Watch:
             headers=headers,
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
-            verify=trust(self._urls[0]) or True,
+            verify=trust(self._urls[0]) or any(url.lower().startswith("https://") for url in self._urls),
             transport=transport,
         )
 
