@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from backends.engine.settings import BUILTIN_PATH
 from tests.backends.engine.host_client import HostClient
-from tests.backends.engine.torch_engine.tiny_models import build_model
 
 MODEL, TOOLS_MODEL = "tollkeeper-5m", "tiny-tools"
 # Names tools and reasoning, so that the host parses both; thinks where it is told to, or an effort is stated.
@@ -71,6 +70,8 @@ class HostProcess:
 
 def tiny_model(path: Path, template: str) -> Path:
     """Create a tiny model whose chat template is this one; return its folder."""
+    from tests.backends.engine.torch_engine.tiny_models import build_model  # slow, and wanted by few tests: torch
+
     build_model("llama", path)
     file = path / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": template}))
