@@ -15,7 +15,7 @@ from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
 from backends.store.known_columns import KnownColumns
 from backends.store.location import FollowingStore, StoreLocation
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
@@ -170,7 +170,7 @@ def make_exporter(
         dead_letters,
         counters,
         random.Random(),
-        StoreTurns(settings.data),
+        StoreLocks(settings.data),
     )
 
 

@@ -120,7 +120,7 @@ def read_filters(address: Mapping[str, str]) -> Filters:
 
 
 def written(moment: datetime) -> str:
-    """Return a time as URLs have it."""
+    """Format a time for a URL: in UTC, as `TIME_FORMAT`."""
     return moment.astimezone(UTC).strftime(TIME_FORMAT)
 
 

@@ -12,7 +12,6 @@ import streamlit as st
 
 from contracts.errors import InvalidRequest, PermissionDenied, TollkeeperError
 from dashboard import address, states
-from dashboard.arrival import arrive
 from dashboard.filter_bar import WHOSE, Who, filter_bar
 from dashboard.filters import MONTHS, Filters, read_filters
 from dashboard.formats import Formats
@@ -22,6 +21,7 @@ from dashboard.reader import settings
 from dashboard.share import share_menu
 from dashboard.slow_answers import slow_answers
 from dashboard.viewer import Viewer
+from dashboard.viewer_identity import identify_viewer
 from dashboard.visit import CHOICE_SECONDS, MISS_SECONDS, REFRESH_SECONDS, Visit, now_of, seen_by
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ Offered = dict[Who, list[str]]
 def run(pages: Sequence[Page]) -> None:
     """Draw the page that the URL names for the current viewer; the first page if it names none."""
     try:
-        viewer = arrive()
+        viewer = identify_viewer()
     except TollkeeperError as error:
         states.show_failure(error)
         return
@@ -169,7 +169,7 @@ def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: 
     try:
         filters = _filters_of(page)
         # If the session has ended or its role has changed, the whole page is drawn again, or the sign-in.
-        if drawn[1:] and (arrive() != viewer or bar.is_stale(page, viewer, filters)):
+        if drawn[1:] and (identify_viewer() != viewer or bar.is_stale(page, viewer, filters)):
             st.rerun()
         visit = visit_of(page, viewer, filters, clock)
         with _skeleton(is_refresh=len(drawn) > 1):

@@ -11,9 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.errors import TollkeeperError
-from dashboard.arrival import SESSION_COOKIE, is_at_this_machine, is_from_own_page
 from dashboard.control_plane import ControlPlane
-from dashboard.neighbours import is_another_user
 from dashboard.oidc import (
     PROVIDER_COOKIE,
     TICKET_PATH,
@@ -22,8 +20,10 @@ from dashboard.oidc import (
     start_headers,
     take_ticket,
 )
+from dashboard.peer_user import is_another_user
 from dashboard.reader import control_answers, control_connections, settings
 from dashboard.sign_in_page import sign_in_page
+from dashboard.viewer_identity import SESSION_COOKIE, is_at_this_machine, is_from_own_page
 from gateway.identity.caller_address import TrustedProxies
 
 _MAX_FORM_BYTES: Final = 4_096

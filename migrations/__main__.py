@@ -19,7 +19,7 @@ from backends.processes.process import require_known_variables
 from backends.secrets.installation_id import keep_installation_id
 from backends.secrets.private_files import keep_private
 from backends.segment_log.pieces import Pieces
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from contracts.serving.configuration import control_database_url
 from migrations.settings import MigrationSettings
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
                 wait_seconds=settings.store_wait_seconds,
                 say=say,
                 cluster=cluster,
-                turns=StoreTurns(settings.data) if settings.data.is_dir() else None,
+                turns=StoreLocks(settings.data) if settings.data.is_dir() else None,
                 is_adopted=given.adopt_store,
             )
     except ValidationError as error:

@@ -30,9 +30,9 @@ _WINDOW_SECONDS: Final = "replicated_deduplication_window_seconds = 604800"
 
 
 class ClusterRendering:
-    """Renders the statements of all files, in their order, for one cluster. It remembers which tables are whose.
+    """Renders the statements of all files, in their order, for one cluster. It remembers which tables are sharded.
 
-    Raises ConfigurationError on a name that no cluster has, and on a statement of a kind that it does not know.
+    Raises ConfigurationError on a name that no cluster has, and on an unknown kind of statement.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -55,7 +55,9 @@ class ClusterRendering:
 
     @property
     def on_cluster(self) -> str:
-        """Return what makes a statement one that every node carries out, to follow a table's name."""
+        """Return the clause `ON CLUSTER ...`, which follows a table's name and makes every node execute the
+        statement.
+        """
         return f" {self._on}"
 
     @property

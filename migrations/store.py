@@ -17,8 +17,8 @@ from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.owner import read_owner, write_owner
 from backends.store.snapshot import has_rows
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import list_tables, list_views, quoted
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, NewerSchema, StoreRefused, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
@@ -97,7 +97,7 @@ def migrate_store(
     wait_seconds: float,
     say: Callable[[str], None],
     cluster: str = "",
-    turns: StoreTurns | None = None,
+    turns: StoreLocks | None = None,
     is_adopted: bool = False,
 ) -> None:
     """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
@@ -143,7 +143,7 @@ def _apply(
     client: StoreClient,
     migration: StoreMigration,
     statements: Sequence[str],
-    turns: StoreTurns | None,
+    turns: StoreLocks | None,
     *,
     is_filled: bool,
     is_cluster: bool,
@@ -213,7 +213,7 @@ def _fill(client: StoreClient, rollups: Sequence[str]) -> None:
 
 
 @contextmanager
-def _held(turns: StoreTurns | None) -> Iterator[None]:
+def _held(turns: StoreLocks | None) -> Iterator[None]:
     if turns is None:
         yield
         return

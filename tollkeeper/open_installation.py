@@ -11,7 +11,7 @@ from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.errors import ConfigurationError
 from migrations.settings import MigrationSettings
 from tollkeeper.open_store import open_store
@@ -29,7 +29,7 @@ class OpenInstallation:
 
     store: StoreClient
     database: ControlDatabase
-    turns: StoreTurns
+    turns: StoreLocks
     location: StoreLocation
     secrets: SecretFiles
     cluster: str = ""
@@ -51,7 +51,7 @@ def open_installation(
     with open_store(data, store_url, environment, makes=makes) as (client, settings):
         database = ControlDatabase(settings.database_address)
         try:
-            turns, location = StoreTurns(data), StoreLocation(data)
+            turns, location = StoreLocks(data), StoreLocation(data)
             yield OpenInstallation(client, database, turns, location, settings.secrets, settings.store_cluster)
         finally:
             database.close()

@@ -10,7 +10,7 @@ from analytics.planner.question import WhatIf
 from analytics.planner.recorded import measured_setup, recorded_workload
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import read_setup
-from analytics.planner.what_if import play
+from analytics.planner.what_if import simulate
 from analytics.planner.workload import SECOND_NS, PlannedRequest, Workload, poisson
 from analytics.scope import Period
 from contracts.errors import InvalidRequest
@@ -77,7 +77,7 @@ def answer(asked: Asked) -> dict[str, object]:
         ttft_p95_ms=asked.ttft_p95_ms,
         gap_p95_ms=asked.gap_p95_ms,
     )
-    return play(question, workload, setup)
+    return simulate(question, workload, setup)
 
 
 def _found(asked: Asked) -> tuple[Workload, ReplicaSetup]:

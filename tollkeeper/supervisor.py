@@ -26,7 +26,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ProcessTimeouts:
     """Timeouts in seconds: until a stage is ready, until a process ends, between restarts."""
 
     ready_seconds: float = 180.0  # all processes import at the same time, on few busy cores
@@ -38,12 +38,16 @@ class Supervisor:
     """Runs the child processes of an installation. Each instance can run once."""
 
     def __init__(
-        self, stages: Sequence[Stage], run_directory: Path, print_line: PrintLine, patience: Patience | None = None
+        self,
+        stages: Sequence[Stage],
+        run_directory: Path,
+        print_line: PrintLine,
+        patience: ProcessTimeouts | None = None,
     ) -> None:
         self._stages = stages
         self._run_directory = run_directory
         self._print_line = print_line
-        self._patience = patience or Patience()
+        self._patience = patience or ProcessTimeouts()
         self._started: list[list[Child]] = []  # by stage, in the order they were started
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

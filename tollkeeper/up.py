@@ -17,7 +17,7 @@ from backends.control.database import ControlDatabase
 from backends.control.known_secrets import check_secrets
 from backends.processes.process import require_known_variables
 from backends.secrets.secret_files import SecretFiles
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from contracts.serving.configuration import control_database_url
 from tollkeeper.children import Backoff, Child
@@ -108,7 +108,7 @@ def up(
 def _has_insert_in_doubt(data: Path) -> bool:
     """Return whether a collector may have been killed during an insert; True if an older version recorded nothing."""
     spool = data / "spool"
-    return StoreTurns(data).is_in_doubt or (spool.is_dir() and not (spool / "insert.plan").exists())
+    return StoreLocks(data).is_in_doubt or (spool.is_dir() and not (spool / "insert.plan").exists())
 
 
 def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:

@@ -16,7 +16,7 @@ _KEY_BYTES: Final = 32  # memory of an integer below 2**60
 
 
 class BlockMap:
-    """Replicas per block, as bit sets. Keys are below 2**60."""
+    """For each block, the set of replicas that have it, as bits. Keys are below 2**60."""
 
     __slots__ = ("_shared", "is_used", "parts")
 

@@ -10,7 +10,9 @@ _MOST_HALF_LIVES: Final = 100.0  # after which all values are scaled down, becau
 
 
 class WorkBook:
-    """Work by replica name. Values are comparable with each other; `weight` converts tokens to the same unit."""
+    """Recent work by replica name, as numbers that can be compared with each other. `weight` converts tokens to the
+    same unit.
+    """
 
     __slots__ = ("_base_ns", "of", "total")
 

@@ -14,7 +14,7 @@ from backends.control.abuse_incidents import list_incidents
 from backends.control.alert_log import Settled, forget_alerts, known_levels, open_rules, settle_alerts
 from backends.control.alert_rules import LoadedRules, load_rules
 from backends.control.budget_events import refusing_budgets
-from backends.control.budget_standings import load_standings
+from backends.control.budget_spending import load_spending
 from backends.control.database import ControlDatabase
 from backends.control.leases import HeldLease, give_back, require_lease, take_lease
 from backends.control.provider_bills import list_reconciliations
@@ -83,7 +83,7 @@ class Evaluator:
             look = AlertInputs(
                 self._store,
                 now,
-                load_standings(session, now - _BUDGETS_SINCE),
+                load_spending(session, now - _BUDGETS_SINCE),
                 load_objectives(session),
                 {rule.id: made_at for rule, made_at in loaded.rules},
                 self._project,

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from algorithms.abuse.incident import Incident
 from analytics.prices.refresh import PriceRefresh
 from analytics.slo.indicators import count_windows
-from backends.control.budget_standings import BudgetStanding
+from backends.control.budget_spending import BudgetSpending
 from backends.store.client import StoreClient
 from contracts.control import Reconciliation
 from contracts.rules.alerts import Finding, Rule
@@ -83,7 +83,7 @@ class AlertInputs:
 
     store: StoreClient
     now: datetime
-    standings: Sequence[BudgetStanding] = ()
+    standings: Sequence[BudgetSpending] = ()
     objectives: Sequence[Objective] = ()
     made_at: Mapping[str, datetime] = field(default_factory=dict)  # when each rule was created
     project: Projection = forecast

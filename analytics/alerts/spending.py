@@ -8,7 +8,7 @@ from analytics.alerts.sources import AlertInputs, Anomaly, ByTenant, Findings
 from analytics.prices.refresh import ChangeCost, PriceChange, rates_changed
 from analytics.queries import query
 from analytics.rows import number_of, text_of, texts_of
-from backends.control.budget_standings import BudgetStanding
+from backends.control.budget_spending import BudgetSpending
 from contracts.control import Reconciliation
 from contracts.pricing.money import usd
 from contracts.recording.moments import unix_ns, utc_moment
@@ -237,7 +237,7 @@ def _requests(count: int) -> str:
     return f"{count} request" if count == 1 else f"{count} requests"
 
 
-def _passed_or_refusing(look: AlertInputs, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+def _passed_or_refusing(look: AlertInputs, rule: Rule, standing: BudgetSpending, now_ns: int) -> Finding | None:
     spec = standing.spec
     is_over = standing.end_ns is not None and standing.end_ns <= now_ns
     refused_at = look.refusing.get((spec.id, standing.subject, standing.start_ns))
@@ -254,7 +254,7 @@ def _passed_or_refusing(look: AlertInputs, rule: Rule, standing: BudgetStanding,
     return _passed(standing, max(passed)) if passed else None
 
 
-def _passed(standing: BudgetStanding, threshold: int) -> Finding:
+def _passed(standing: BudgetSpending, threshold: int) -> Finding:
     return Finding(
         fingerprint=f"{_name(standing)}/{threshold}",
         summary=f"{_budget(standing)}: {_percent(standing)} % used (threshold {threshold} %): {_amounts(standing)}",
@@ -265,7 +265,7 @@ def _passed(standing: BudgetStanding, threshold: int) -> Finding:
     )
 
 
-def _refusing(standing: BudgetStanding) -> Finding:
+def _refusing(standing: BudgetSpending) -> Finding:
     """Return the finding that a hard budget refuses requests. Its end (new period or raised amount) is notified too."""
     return Finding(
         fingerprint=f"{_name(standing)}/refusing",
@@ -283,21 +283,21 @@ def _refusing(standing: BudgetStanding) -> Finding:
     )
 
 
-def _budget(standing: BudgetStanding) -> str:
+def _budget(standing: BudgetSpending) -> str:
     when = "in all" if standing.spec.period == "total" else f"this {standing.spec.period}"
     return f"budget {standing.spec.id} ({_whom(standing)}, {when})"
 
 
-def _percent(standing: BudgetStanding) -> int:
+def _percent(standing: BudgetSpending) -> int:
     return standing.used * 100 // standing.spec.amount if standing.spec.amount else 0
 
 
-def _amounts(standing: BudgetStanding) -> str:
+def _amounts(standing: BudgetSpending) -> str:
     metric, amount = standing.spec.metric, standing.spec.amount
     return f"{exact_text(metric, standing.used)} of {amount_text(metric, amount)}"
 
 
-def _forecast(look: AlertInputs, rule: Rule, standing: BudgetStanding, now_ns: int) -> Finding | None:
+def _forecast(look: AlertInputs, rule: Rule, standing: BudgetSpending, now_ns: int) -> Finding | None:
     spec, end_ns = standing.spec, standing.end_ns
     if end_ns is None or not standing.counts_since_ns < now_ns < end_ns:
         return None
@@ -319,21 +319,21 @@ def _forecast(look: AlertInputs, rule: Rule, standing: BudgetStanding, now_ns: i
     )
 
 
-def _name(standing: BudgetStanding) -> str:
+def _name(standing: BudgetSpending) -> str:
     return f"{standing.spec.id}/{utc_moment(standing.start_ns):%Y%m%dT%H%M%S}/{standing.subject}"
 
 
-def _whom(standing: BudgetStanding) -> str:
+def _whom(standing: BudgetSpending) -> str:
     scope = standing.spec.scope
     whom = f"{scope.tenant}'s {scope.level} {standing.subject}" if standing.subject else scope.tenant
     return f"{whom} on {scope.model}" if scope.model else whom
 
 
-def _period(standing: BudgetStanding) -> str:
+def _period(standing: BudgetSpending) -> str:
     return "budget" if standing.spec.period == "total" else standing.spec.period
 
 
-def _facts(standing: BudgetStanding) -> dict[str, object]:
+def _facts(standing: BudgetSpending) -> dict[str, object]:
     spec = standing.spec
     return {
         "budget": spec.id,

@@ -34,9 +34,9 @@ class GpuBooks:
 def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None = None) -> GpuBooks:
     """Read a range: per minute if it is within the last 72 hours, else per finished hour.
 
-    An hour in which none of a GPU's engines reported anything is `no_engine`, as per minute; an hour that was not
-    finished while its steps were stored is unknown, and only counted. Raises InvalidRequest if an earlier range's
-    bounds are not whole hours or its end is not yet finished; StoreUnavailable.
+    An hour in which none of a GPU's engines reported anything is `no_engine`, as per minute. An hour that was not
+    finished while its steps were stored has unknown GPU time: only the number of such hours is returned. Raises
+    InvalidRequest if an earlier range's bounds are not whole hours or its end is not yet finished; StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
     if now - period.start <= STEPS_KEPT + _ASKING:

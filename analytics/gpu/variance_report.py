@@ -77,7 +77,7 @@ def variance_report(
 
 
 def busy_and_other(cost: GpuCost, model: str) -> tuple[int, int]:
-    """Return the cost of a model's requests' GPU time and its other cost, in pico-USD."""
+    """Return a model's cost in pico-USD: of the GPU time that served its requests, and of all its other GPU time."""
     lines = cost.models_pico_usd.get(model, {})
     busy = sum(lines.get(line, 0) for line in BUSY_LINES if line != "recompute_ns")
     return busy, sum(lines.values()) - busy

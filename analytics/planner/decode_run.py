@@ -135,14 +135,14 @@ class DecodeRun:
             low, high = (middle, high) if self.growth_of(middle) <= free else (low, middle)
         return low
 
-    def pace(self, luck: float = 1.0) -> None:
-        """Predict the next step's duration and the increase per further step (ns); `luck` multiplies both."""
+    def pace(self, variation: float = 1.0) -> None:
+        """Predict the next step's duration and the increase per further step (ns); `variation` multiplies both."""
         decodes = len(self.members)
         empty_ns = self._empty_ns.get(decodes)
         if empty_ns is None:
             empty_ns = self._empty_ns[decodes] = self._model.decode_ns(decodes, 0)
-        self.each_ns = (empty_ns + self._read_ns * (self.reads - decodes)) * luck + self._gap_ns
-        self.more_ns = self._read_ns * decodes * luck
+        self.each_ns = (empty_ns + self._read_ns * (self.reads - decodes)) * variation + self._gap_ns
+        self.more_ns = self._read_ns * decodes * variation
 
     def elapsed(self, steps: int) -> float:
         """Return the predicted duration (ns) of that many steps since `pace` was called."""

@@ -8,7 +8,7 @@ from analytics.planner.question import PlanJob
 from analytics.planner.recorded import measured_setup, recorded_workload
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import setup_of_json
-from analytics.planner.what_if import play
+from analytics.planner.what_if import simulate
 from analytics.planner.workload import Workload, poisson
 from analytics.scope import Period
 from backends.store.client import StoreClient
@@ -27,7 +27,7 @@ def run_job(job: PlanJob, store: StoreClient, tell: Callable[[str], None]) -> di
     now = datetime.now(UTC)
     period = Period(now - timedelta(hours=job.hours), now)
     workload = _workload(job, store, period, tell)
-    return play(job.what_if, workload, _setup(job, store, period, tell), tell)
+    return simulate(job.what_if, workload, _setup(job, store, period, tell), tell)
 
 
 def _workload(job: PlanJob, store: StoreClient, period: Period, tell: Callable[[str], None]) -> Workload:

@@ -21,7 +21,7 @@ NEVER: Final = math.inf
 _PIECES: Final = 8  # steps of a long leap that count as one entry of the gap histogram, as their durations grow slowly
 
 
-class Listener(Protocol):
+class ReplicaListener(Protocol):
     """Callbacks for a replica's events. Times are simulated nanoseconds."""
 
     def first_token(self, replica: "SimulatedReplica", sequence: SimulatedSequence, at_ns: float) -> None:
@@ -38,7 +38,12 @@ class SimulatedReplica:
     """One replica, driven by `arrive` and `fire`, which is due at `next_ns`; `version` changes with `next_ns`."""
 
     def __init__(
-        self, place: int, setup: ReplicaSetup, listener: Listener, unit_tokens: int, luck: StepVariation | None = None
+        self,
+        place: int,
+        setup: ReplicaSetup,
+        listener: ReplicaListener,
+        unit_tokens: int,
+        variation: StepVariation | None = None,
     ) -> None:
         self.place = place
         self.setup = setup
@@ -51,7 +56,7 @@ class SimulatedReplica:
         self.computed_tokens = 0
         self.is_away = False
         self._listener = listener
-        self._luck = luck  # None: every step takes the model's time
+        self._luck = variation  # None: every step takes the model's time
         self._line: WaitingLine[SimulatedSequence] = WaitingLine()
         self._prompts: list[SimulatedSequence] = []  # in progress
         self._rows: list[tuple[SimulatedSequence, int]] = []  # prompt chunks of the step in flight

@@ -17,7 +17,7 @@ _HOUR_NS: Final = 3_600_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class SpotMachines:
     """Spot machines: share of replicas, discount, interruptions per hour, and seconds per interruption.
 
     Interruptions are independent of each other (Poisson), per hour and machine.
@@ -47,10 +47,10 @@ class Plan:
     setup: ReplicaSetup
     replicas: int = 1
     policy: str = "cost"
-    spot: Spot | None = None
+    spot: SpotMachines | None = None
     seed: int = 0
 
-    def play(self) -> Outcome:
+    def simulate(self) -> Outcome:
         """Simulate the plan. Raises InvalidRequest on impossible values."""
         return Simulation(self.setups(), policy=self.policy, seed=self.seed, outages=self.outages()).run(self.workload)
 
@@ -135,7 +135,7 @@ def replicas_needed(
         if count not in tried:
             if on_try is not None:
                 on_try(count)
-            tried[count] = replace(plan, replicas=count).play()
+            tried[count] = replace(plan, replicas=count).simulate()
         return objective.is_kept(tried[count])
 
     low, high = 0, 1

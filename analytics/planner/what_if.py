@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from analytics.planner.hardware import Served, gpu_named, moved
 from analytics.planner.question import WhatIf
-from analytics.planner.scenario import Objective, Plan, Sizing, Spot, replicas_needed
+from analytics.planner.scenario import Objective, Plan, Sizing, SpotMachines, replicas_needed
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import setup_as_json
 from analytics.planner.workload import Workload
@@ -19,7 +19,7 @@ def _silent(stage: str) -> None:
     """Do nothing."""
 
 
-def play(
+def simulate(
     asked: WhatIf, workload: Workload, setup: ReplicaSetup, tell: Callable[[str], None] = _silent
 ) -> dict[str, object]:
     """Simulate the current and the changed plan, and find the number of replicas that an objective needs.
@@ -40,14 +40,14 @@ def play(
         "policy": plan.policy,
         "seed": plan.seed,
         "replicas": plan.replicas,
-        "now": plan.play().as_json(),
+        "now": plan.simulate().as_json(),
     }
     if changed != plan:
         tell("simulating the changed plan")
         found["what_if"] = {
             "workload": changed.workload.source,
             "replica": setup_as_json(changed.setup),
-            "outcome": changed.play().as_json(),
+            "outcome": changed.simulate().as_json(),
         }
     if asked.ttft_p95_ms is not None or asked.gap_p95_ms is not None:
         objective = Objective(ttft_p95_ms=asked.ttft_p95_ms, gap_p95_ms=asked.gap_p95_ms)
@@ -75,7 +75,7 @@ def _changed(plan: Plan, asked: WhatIf) -> Plan:
         setup = replace(setup, max_batch_tokens=asked.chunk_tokens)
     if asked.to_gpu or asked.quantization:
         setup = _on_other_hardware(setup, asked)
-    spot = None if asked.spot_share is None else Spot(share=asked.spot_share)
+    spot = None if asked.spot_share is None else SpotMachines(share=asked.spot_share)
     return replace(plan, workload=workload, setup=setup, spot=spot)
 
 

@@ -10,7 +10,9 @@ from contracts.pricing.prices import AnyCard
 
 @dataclass(frozen=True, slots=True)
 class CardList:
-    """Price cards, compared by version and end; a version's prices never change."""
+    """Price cards. Two lists are equal if they have the same versions with the same ends: a version's prices never
+    change.
+    """
 
     cards: tuple[AnyCard, ...] = field(compare=False, repr=False)
     known_by: tuple[tuple[str, str], ...]

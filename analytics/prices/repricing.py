@@ -174,7 +174,12 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
 
 
 def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> list[tuple[Leaf, int | None]]:
-    """Return for each of LEAVES the meter whose price applies to it, and pico-USD per token; `None` without a price."""
+    """Return for each of LEAVES the usage kind as which it is priced, and that price in pico-USD per token (`None`: no
+    price).
+
+    A card without a price for reasoning prices it as output. On an engine host, cache writes without a price are priced
+    as input.
+    """
     found: list[tuple[Leaf, int | None]] = []
     for leaf in LEAVES:
         sold_as, rate = leaf, card.rate(leaf, input_tokens)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from analytics.query_time import QueryTime
 from analytics.slo.indicators import count_windows
-from analytics.slo.standings import ObjectiveList
+from analytics.slo.objective_states import ObjectiveList
 from backends.store.client import StoreClient
 from contracts.errors import NotFound
 from contracts.rules.objectives import Counts

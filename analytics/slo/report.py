@@ -10,11 +10,11 @@ from analytics.slo.indicators import count_windows
 from backends.store.client import StoreClient
 from contracts.rules.objectives import BURN_PAIRS, BURN_WINDOWS, BurnPair, Counts, ErrorBudget, Objective, burning_pairs
 
-Status = Literal["kept", "burning", "broken", "no_requests"]
+Status = Literal["met", "burning", "broken", "no_requests"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ObjectiveState:
     """State of one objective. `counts` is by burn window; `burning` are the exceeded pairs, most urgent first."""
 
     objective: Objective
@@ -30,7 +30,7 @@ class Standing:
             return "no_requests"
         if remaining < 0:
             return "broken"
-        return "burning" if self.burning else "kept"
+        return "burning" if self.burning else "met"
 
     def as_json(self) -> dict[str, object]:
         """Return the JSON values that the command line and the HTTP API return. Shares are in percent."""
@@ -55,7 +55,7 @@ class Standing:
         }
 
 
-def slo_report(store: StoreClient, objectives: Sequence[Objective], now: datetime) -> list[Standing]:
+def slo_report(store: StoreClient, objectives: Sequence[Objective], now: datetime) -> list[ObjectiveState]:
     """Return the state of objectives, in their order. Raises StoreUnavailable.
 
     Queries a rollup once for the burn rates' windows and once for each length of error budget.
@@ -68,7 +68,7 @@ def slo_report(store: StoreClient, objectives: Sequence[Objective], now: datetim
         for objective_id, windows in count_windows(store, of_length, [length], now).items():
             budgets[objective_id] = windows[length]
     return [
-        Standing(
+        ObjectiveState(
             objective,
             ErrorBudget.of(objective, budgets[objective.id]),
             counts[objective.id],

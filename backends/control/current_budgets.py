@@ -58,7 +58,7 @@ def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[
     """Return what is charged since the start of each budget's period, by budget and subject: the sum over gateways."""
     if not starts_ns:
         return {}
-    # As in `load_standings`: the query is bounded by the oldest start; each budget's own period is selected below.
+    # As in `load_spending`: the query is bounded by the oldest start; each budget's own period is selected below.
     recent = [start_ns for start_ns in starts_ns.values() if start_ns]
     columns = (BudgetState.budget_id, BudgetState.subject, BudgetState.period_start, BudgetState.settled)
     state = (BudgetState.reserved, BudgetState.overdraft, BudgetState.gateway, BudgetState.updated_at)

@@ -82,7 +82,7 @@ class ChunkReceiver(Receiver, Protocol):
 
 
 class Home(Protocol):
-    """What a connection needs of its pool."""
+    """The attributes and methods of the pool that a connection uses."""
 
     origin: Origin
     timeouts: Timeouts

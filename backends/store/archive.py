@@ -12,9 +12,9 @@ from backends.store.client import StoreClient
 from backends.store.copies import drop_copies
 from backends.store.digests import TableDigest
 from backends.store.snapshot import snapshot_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import HISTORY, list_tables
 from backends.store.transfer import load_table, read_table, require_empty
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 
 _LEVEL: Final = 1  # data arrives without the columns' codecs, so that even this level saves most
@@ -43,7 +43,7 @@ class ArchivedStore(msgspec.Struct, frozen=True):
     tables: dict[str, ArchivedTable]
 
 
-def write_store(client: StoreClient, turns: StoreTurns, directory: Path, say: Callable[[str], None]) -> ArchivedStore:
+def write_store(client: StoreClient, turns: StoreLocks, directory: Path, say: Callable[[str], None]) -> ArchivedStore:
     """Write a snapshot of every table into a directory while the store is in use; report each table through `say`.
 
     Raises as `snapshot_of` does, and ConfigurationError if the directory cannot be written.

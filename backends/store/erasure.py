@@ -12,8 +12,8 @@ from typing import Final
 from backends.store.client import StoreClient
 from backends.store.copies import attach, drop_copy, make_beside
 from backends.store.deletion import SYNC, count_where, delete_where
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import COPY_PREFIX, StoreTable, list_tables, list_views, quoted
-from backends.store.turns import StoreTurns
 
 _NAMELESS_LABELS: Final = "CAST(map() AS Map(LowCardinality(String), String))"
 # Columns of requests that identify a person, and their values after the erasure.
@@ -46,7 +46,7 @@ _ABOUT_USER: Final = {
 }
 
 
-def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Callable[[str], None]) -> int:
+def erase_tenant(client: StoreClient, turns: StoreLocks, tenant: str, say: Callable[[str], None]) -> int:
     """Erase a tenant; return how many rows were deleted or lost its name, and report each table through `say`.
 
     May be repeated. The tenant's keys must have been revoked, and queued records of gateways and collector must have
@@ -156,7 +156,7 @@ def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, st
     return rows
 
 
-def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], None]) -> None:
+def _sum_up_anew(client: StoreClient, turns: StoreLocks, say: Callable[[str], None]) -> None:
     """Rebuild rollups over all tenants from rollups per tenant, because they include the erased one.
 
     Each is built in a temporary table, which replaces it while inserts are paused.
@@ -182,7 +182,7 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
 
 
 def _forget_in_ledger(
-    client: StoreClient, turns: StoreTurns, table: StoreTable, tenant: str, say: Callable[[str], None]
+    client: StoreClient, turns: StoreLocks, table: StoreTable, tenant: str, say: Callable[[str], None]
 ) -> int:
     """Rewrite the tenant's rows of a GPU ledger without its name, which is part of the key.
 

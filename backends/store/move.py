@@ -11,9 +11,9 @@ from backends.store.client import StoreClient
 from backends.store.copies import drop_copies
 from backends.store.location import StoreLocation
 from backends.store.snapshot import cut, snapshot_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import StoreTable, find_cluster, list_tables
 from backends.store.transfer import copy_arrivals, load_table, read_table, require_empty
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 
 _MOST_ROUNDS = 10
@@ -31,7 +31,7 @@ class MoveReport:
 def move_store(
     source: StoreClient,
     target: StoreClient,
-    turns: StoreTurns,
+    turns: StoreLocks,
     location: StoreLocation,
     say: Callable[[str], None],
 ) -> MoveReport:

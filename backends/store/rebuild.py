@@ -14,6 +14,7 @@ from backends.store.client import StoreClient
 from backends.store.copies import drop_copies
 from backends.store.retention import RetentionRule, list_rules
 from backends.store.snapshot import cut, snapshot_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import (
     COPY_PREFIX,
     RollupView,
@@ -25,7 +26,6 @@ from backends.store.tables import (
     rows_of,
     time_column,
 )
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 
 _REBUILT: Final = f"{COPY_PREFIX}rebuilt"
@@ -107,7 +107,7 @@ def _rollups(listed: list[RollupView], tables: Mapping[str, StoreTable]) -> list
     return ordered
 
 
-def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> RebuildPlan:
+def plan_rebuild(client: StoreClient, turns: StoreLocks, rollup: str) -> RebuildPlan:
     """Compare a rollup with its base at one moment, and return what a rebuild would change.
 
     Raises ConfigurationError if there is no rollup of this name, and as `snapshot_of` does.
@@ -119,12 +119,12 @@ def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> Rebuild
     return RebuildPlan(rollup, source.name, changes, derived)
 
 
-def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Callable[[str], None]) -> None:
+def rebuild(client: StoreClient, turns: StoreLocks, plan: RebuildPlan, say: Callable[[str], None]) -> None:
     """Rebuild the partitions of a plan. Collectors wait during each one; their spools keep what arrives.
 
     Each partition is replaced atomically from the rows of that moment, so rows that arrived since the plan are
     included, and an interrupted rebuild can be repeated. Rows whose base may have expired, or was deleted by a tenant's
-    retention, stay unchanged. Raises as `StoreTurns.held` does.
+    retention, stay unchanged. Raises as `StoreLocks.held` does.
     """
     view, source, target, _ = _find(client, plan.rollup)
     pair = pair_of(rows_of, view, source, target)

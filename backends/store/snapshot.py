@@ -14,8 +14,8 @@ from typing import Final
 from backends.store.client import StoreClient
 from backends.store.copies import clone_table, drop_copies, keep_expired
 from backends.store.digests import TableDigest, digest_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import CLAIMS, COPY_PREFIX, StoreTable, list_tables, rows_of
-from backends.store.turns import StoreTurns
 
 _NOW: Final = "SELECT now64(3) AS at"
 
@@ -44,12 +44,12 @@ class StoreSnapshot:
 
 @contextmanager
 def snapshot_of(
-    client: StoreClient, turns: StoreTurns, tables: Sequence[StoreTable] = (), *, is_copied: bool = True
+    client: StoreClient, turns: StoreLocks, tables: Sequence[StoreTable] = (), *, is_copied: bool = True
 ) -> Iterator[StoreSnapshot]:
     """Pause the collector while tables are cloned, and yield the snapshot; the clones are dropped at the end.
 
     `tables` empty: all. `is_copied`: keep rows that expire while they are read, because the copy would differ
-    otherwise. Clones left by a killed command are dropped first. Raises as `StoreTurns.held` and `StoreTurns.alone` do.
+    otherwise. Clones left by a killed command are dropped first. Raises as `StoreLocks.held` and `StoreLocks.alone` do.
     """
     with turns.alone():
         drop_copies(client)

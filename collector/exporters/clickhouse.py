@@ -39,14 +39,14 @@ _GATHER_SECONDS: Final = 0.25
 _ENOUGH_BYTES: Final = 1 << 20
 
 
-class Turns(Protocol):
+class InsertLock(Protocol):
     """A lock on writing to the store, shared with commands that need a moment without an insert in progress."""
 
     def turn(self) -> AbstractContextManager[Callable[[], None]]:
         """Hold the lock for one insert; the yielded function is to be called when the insert's outcome is known."""
 
 
-class NoTurns:
+class NoInsertLock:
     """A lock that is always free, for a collector that is the only writer."""
 
     @contextmanager
@@ -74,7 +74,7 @@ class ClickHouseExporter:
         dead_letters: DeadLetters,
         counters: Counters,
         source: random.Random,
-        turns: Turns | None = None,
+        turns: InsertLock | None = None,
     ) -> None:
         self._spool = spool
         self._planner = planner
@@ -83,7 +83,7 @@ class ClickHouseExporter:
         self._build = build
         self._dead_letters = dead_letters
         self._counters = counters
-        self._turns = turns or NoTurns()
+        self._turns = turns or NoInsertLock()
         self._ahead = ReadAhead(spool, lambda batch: self._process(batch), build)
         self._backoff = Backoff(source)
         self._stopping = threading.Event()

@@ -194,11 +194,11 @@ class RouteRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class RouteSpec(RouteRules, frozen=True, kw_only=True):
-    """A name that applications ask for, and where it leads.
+    """A name that applications ask for, and the models and routes that it leads to.
 
-    Of `choose`, entries whose conditions hold share the requests by weight, or are tried in order if there is a
-    `cascade`; then come `fallbacks`, in order. A request never leaves `regions`, if they are stated: neither for a
-    fallback or hedge, nor through a cache. `latency_budget_ms`: entries that are predicted to take longer go last.
+    Of the entries in `choose` whose conditions are met, one is chosen by weight; with a `cascade`, they are tried in
+    order. Then come `fallbacks`, in order. A request never leaves `regions`, if they are stated: neither for a fallback
+    or hedge, nor through a cache. Entries that are predicted to take longer than `latency_budget_ms` go last.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The books page: state of each month, issued invoices and credit notes, booked corrections."""
+"""The Accounting page: state of each month, issued invoices and credit notes, booked corrections."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -279,7 +279,7 @@ def _local(visit: Visit, at: datetime) -> Any:
 
 
 BOOKS = Page(
-    "Books",
+    "Accounting",
     "books",
     ":material/menu_book:",
     draw,

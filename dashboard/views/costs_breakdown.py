@@ -184,7 +184,7 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1M tokens": Money(4, "Over input and output together"),
         "Recorded": Money(places, "As recorded when the requests ran"),
-        "Corrections": Money(places, "Corrections booked since; see Books"),
+        "Corrections": Money(places, "Corrections booked since; see Accounting"),
         "Estimated": Money(4, "Part of the cost that is based on estimated token counts"),
         "No price": number(format="localized", help="Usage known, no price card: not included in any cost"),
         "Usage unknown": number(format="localized", help="Usage unknown: not included in any cost"),

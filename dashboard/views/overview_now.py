@@ -12,7 +12,7 @@ from analytics.alerts.raised import open_by_severity
 from analytics.cost.spending_now import spending_now
 from analytics.overview import Overview
 from analytics.query_time import QueryTime
-from analytics.slo.standings import objective_list, standings
+from analytics.slo.objective_states import objective_list, objective_states
 from dashboard import address
 from dashboard.forecasts import spend_outlook
 from dashboard.panels import Tone, contained
@@ -178,7 +178,7 @@ def _promises(visit: Visit) -> None:
     if not total:
         _say("none", "create one with `tollkeeper slos create`")
         return
-    found = visit.read_slow(standings, promised, QueryTime(visit.now), keep_seconds=_PROMISES_SECONDS)
+    found = visit.read_slow(objective_states, promised, QueryTime(visit.now), keep_seconds=_PROMISES_SECONDS)
     if isinstance(found, Pending):
         _say(_WAITING, "loading")
         return
@@ -188,7 +188,7 @@ def _promises(visit: Visit) -> None:
     parts += [f"{silent} without requests" if silent else ""]
     tone: Tone = "bad" if broken else "warn" if burning else "good"
     _say(
-        f"{names.count('kept')} of {total}",
+        f"{names.count('met')} of {total}",
         ", ".join(part for part in parts if part) or "no error budget is burning",
         tone,
         unit="met",

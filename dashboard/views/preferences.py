@@ -7,12 +7,12 @@ from zoneinfo import available_timezones
 
 import streamlit as st
 
-from dashboard.arrival import PREFERENCES_KEY
 from dashboard.page import PEOPLE, Page
 from dashboard.panels import note, panel
 from dashboard.preferences import COOKIE, LOCALES, Preferences
 from dashboard.reader import settings
 from dashboard.states import escaped
+from dashboard.viewer_identity import PREFERENCES_KEY
 from dashboard.visit import Visit
 
 _BROWSER: Final = ""  # use the browser's value

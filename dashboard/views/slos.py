@@ -7,8 +7,8 @@ import streamlit as st
 
 from analytics.query_time import QueryTime
 from analytics.slo.budget_history import budget_history
-from analytics.slo.report import Standing
-from analytics.slo.standings import ObjectiveList, objective_list, standings
+from analytics.slo.objective_states import ObjectiveList, objective_list, objective_states
+from analytics.slo.report import ObjectiveState
 from contracts.rules.objectives import BURN_PAIRS, Objective
 from dashboard.controls import select
 from dashboard.panels import contained, note, panel, show_chart, show_table
@@ -20,7 +20,7 @@ from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
 
 _KEPT_SECONDS: Final = 15
-_STATUS: Final = {"kept": "✓ met", "burning": "▲ burning", "broken": "✗ missed", "no_requests": "no requests"}
+_STATUS: Final = {"met": "✓ met", "burning": "▲ burning", "broken": "✗ missed", "no_requests": "no requests"}
 # Lower end of the chart's axis in percent: a budget overspent a hundred times would hide the rest
 _LOWEST_PERCENT: Final = -100.0
 _MAX_BARS: Final = 200.0
@@ -46,7 +46,7 @@ def draw_slos(visit: Visit) -> None:
         if may_create(visit):
             draw_slo_form(visit)
         return
-    found = visit.read_slow(standings, promised, QueryTime(visit.now), keep_seconds=_KEPT_SECONDS)
+    found = visit.read_slow(objective_states, promised, QueryTime(visit.now), keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
         note("Objectives are being evaluated …")
         return
@@ -58,8 +58,8 @@ def draw_slos(visit: Visit) -> None:
         draw_slo_form(visit)
 
 
-def _standing_table(found: Sequence[Standing]) -> None:
-    frame = standing_frame(found)
+def _standing_table(found: Sequence[ObjectiveState]) -> None:
+    frame = objectives_frame(found)
     number = st.column_config.NumberColumn
     show_table(
         "Objectives",
@@ -87,7 +87,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
     )
 
 
-def standing_frame(found: Sequence[Standing]) -> Table:
+def objectives_frame(found: Sequence[ObjectiveState]) -> Table:
     """Return a row per objective. Shares are percentages; `None` without requests."""
     rows = []
     for standing in found:
@@ -110,7 +110,7 @@ def standing_frame(found: Sequence[Standing]) -> Table:
     return Table(rows)
 
 
-def _burn_table(found: Sequence[Standing]) -> None:
+def _burn_table(found: Sequence[ObjectiveState]) -> None:
     frame = burn_frame(found)
     columns: dict[str, Any] = {
         name: st.column_config.NumberColumn(name, format="%.3g", help=BURN_HELP)
@@ -121,7 +121,7 @@ def _burn_table(found: Sequence[Standing]) -> None:
     show_table("Burn rates", frame, key="slo_burns", columns=columns, help=BURN_HELP)
 
 
-def burn_frame(found: Sequence[Standing]) -> Table:
+def burn_frame(found: Sequence[ObjectiveState]) -> Table:
     """Return a row per objective and a column per window of each pair: burn rate, `None` without requests."""
     rows = []
     for standing in found:
@@ -137,7 +137,7 @@ def burn_frame(found: Sequence[Standing]) -> Table:
     return Table(rows)
 
 
-def _history(visit: Visit, promised: ObjectiveList, found: Sequence[Standing]) -> None:
+def _history(visit: Visit, promised: ObjectiveList, found: Sequence[ObjectiveState]) -> None:
     names = [standing.objective.id for standing in found]
     worst = min(found, key=lambda each: _remaining(each)).objective.id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -185,7 +185,7 @@ def about_text(objective: Objective) -> str:
     return ", ".join(f"{kind} {name}" for kind, name in named if name) or "everything"
 
 
-def _remaining(standing: Standing) -> float:
+def _remaining(standing: ObjectiveState) -> float:
     left = standing.budget.remaining_share
     return _MAX_BARS if left is None else float(left)
 

@@ -24,7 +24,7 @@ Place: TypeAlias = tuple[int | str, ...]  # the way to a field: ("limits", 2, "w
 
 
 class Misplaced(Exception):
-    """An error in the file, at this place; the message is for people."""
+    """An error in the YAML file: `place` is the path of the field, `message` its text."""
 
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(message)

@@ -23,11 +23,11 @@ from backends.control.user_sessions import find_session, is_session_like
 from backends.web.replies import error_reply
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, ControlUnavailable, NotFound, PermissionDenied, TollkeeperError
-from gateway.control.permissions import OPEN_PATHS, Standing, is_allowed
+from gateway.control.permissions import OPEN_PATHS, ScopedRole, is_allowed
 
 _OWNER_NAME: Final = "admin"
 _GUARDED: Final = "/v1/"
-_BEARER_IN_SCOPE: Final = "tollkeeper.bearer"
+_OWNER_IN_SCOPE: Final = "tollkeeper.bearer"
 
 bearer = HTTPBearer(
     auto_error=False,  # our error shape, not FastAPI's
@@ -36,7 +36,7 @@ bearer = HTTPBearer(
 
 
 @dataclass(frozen=True, slots=True)
-class Bearer:
+class TokenOwner:
     """The owner of a token: the name for the audit log, the role, and the tenant or team to which it is restricted.
 
     `id` is the account's or the token's. `account_id` is the account to which either belongs, if any.
@@ -50,9 +50,9 @@ class Bearer:
     account_id: str = ""
 
     @property
-    def standing(self) -> Standing:
+    def scoped_role(self) -> ScopedRole:
         """Return the role and its scope, as the table of permissions has them."""
-        return Standing.of(self.role, self.tenant_id)
+        return ScopedRole.of(self.role, self.tenant_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class TokenBook:
         self._database = database
         self._pepper = pepper
 
-    def bearer_of(self, presented: str | None, now: datetime) -> Bearer:
+    def owner_of(self, presented: str | None, now: datetime) -> TokenOwner:
         """Return the owner of a token. Raises AuthenticationFailed if it is missing, unknown, revoked or expired, and
         ControlUnavailable; the owner's needs no database.
         """
@@ -81,20 +81,20 @@ class TokenBook:
                 "no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token"
             )
         if hmac.compare_digest(digest_of_token(presented), self._owner):
-            return Bearer(_OWNER_NAME, Role.OWNER)
+            return TokenOwner(_OWNER_NAME, Role.OWNER)
         if is_token_like(presented):
             with self._database.session() as session:
                 token = find_token(session, presented, self._pepper, now)
                 if token is not None:
                     name = f"{token.name} ({token.id})"
-                    return Bearer(name, token.role, token.tenant_id, token.team_id, token.id, token.user_id)
+                    return TokenOwner(name, token.role, token.tenant_id, token.team_id, token.id, token.user_id)
         elif is_session_like(presented):
             with self._database.session() as session:
                 found = find_session(session, presented, self._pepper, now)
                 if found is not None:
                     account = found.account
                     user = account.user
-                    return Bearer(user.email, account.role, account.tenant_id, account.team_id, user.id, user.id)
+                    return TokenOwner(user.email, account.role, account.tenant_id, account.team_id, user.id, user.id)
         raise AuthenticationFailed(
             "the admin token is wrong, expired or revoked; ask the owner of this installation for another",
             code="invalid_admin_token",
@@ -113,7 +113,7 @@ class TokenGate:
             scheme, token = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
             presented = token if token and scheme.lower() == "bearer" else None
             try:
-                found = await run_in_threadpool(self.tokens.bearer_of, presented, datetime.now(UTC))
+                found = await run_in_threadpool(self.tokens.owner_of, presented, datetime.now(UTC))
             except TollkeeperError as error:
                 await error_reply(error)(scope, receive, send)
                 return
@@ -121,7 +121,7 @@ class TokenGate:
                 busy = ControlUnavailable("no connection to the control database came free in time; retry shortly")
                 await error_reply(busy)(scope, receive, send)
                 return
-            scope[_BEARER_IN_SCOPE] = found
+            scope[_OWNER_IN_SCOPE] = found
         await self.app(scope, receive, send)
 
 
@@ -135,9 +135,9 @@ async def check_permission(request: Request) -> None:
     path = request.scope["route"].path
     if path in OPEN_PATHS:
         return
-    found = _bearer_in(request)
-    if not is_allowed(found.standing, request.method, path):
-        raise PermissionDenied(f"your role, {found.standing.value}, may not {request.method} {request.url.path}")
+    found = _owner_in(request)
+    if not is_allowed(found.scoped_role, request.method, path):
+        raise PermissionDenied(f"your role, {found.scoped_role.value}, may not {request.method} {request.url.path}")
     tenant, team = request.path_params.get("tenant"), request.path_params.get("team")
     if tenant is not None and found.tenant_id not in ("", tenant):
         raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
@@ -151,7 +151,7 @@ def require_caller(
     checked: Annotated[None, Depends(check_permission)],
 ) -> Caller:
     """Return the author of this request's change, if the table allows it. Raises as `check_permission` does."""
-    found = _bearer_in(request)
+    found = _owner_in(request)
     address = request.client.host if request.client else ""
     return Caller(
         found.name,
@@ -168,8 +168,8 @@ def require_caller(
 Admin = Annotated[Caller, Depends(require_caller)]
 
 
-def _bearer_in(request: Request) -> Bearer:
-    found = request.scope.get(_BEARER_IN_SCOPE)
-    if not isinstance(found, Bearer):
+def _owner_in(request: Request) -> TokenOwner:
+    found = request.scope.get(_OWNER_IN_SCOPE)
+    if not isinstance(found, TokenOwner):
         raise AuthenticationFailed("no admin token; send `Authorization: Bearer <token>`", code="missing_admin_token")
     return found

@@ -27,7 +27,7 @@ from gateway.config.fields.rule_fields import (
     WebhookUrl,
 )
 from gateway.control.access import Admin
-from gateway.control.budget_standing import BudgetEventOut, BudgetStandingOut, standing_of
+from gateway.control.budget_state import BudgetEventOut, BudgetStateOut, state_of
 from gateway.control.fields import (
     Body,
     Database,
@@ -161,7 +161,7 @@ class BudgetOut(Resource):
 class BudgetWithStateOut(BudgetOut):
     """A budget, its state in the current period, and the latest thresholds it passed."""
 
-    state: BudgetStandingOut | None = Field(description="null before the budget starts and after it ends")
+    state: BudgetStateOut | None = Field(description="null before the budget starts and after it ends")
     events: list[BudgetEventOut]
 
 
@@ -189,7 +189,7 @@ def get(
     with database.session() as session:
         row = budgets.get_budget(session, tenant, budget_id, team_id=author.team_id)
         spec = budgets.spec_of(session, row)
-        state = standing_of(session, spec, unix_ns(row.created_at), unix_ns(author.at))
+        state = state_of(session, spec, unix_ns(row.created_at), unix_ns(author.at))
         events = [BudgetEventOut.of(event, spec.metric) for event in events_of(session, budget_id)]
         return BudgetWithStateOut(state=state, events=events, **_shown(row, sealer).model_dump())
 

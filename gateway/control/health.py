@@ -73,7 +73,7 @@ def _is_admin(request: Request) -> bool:
         return False
     tokens: TokenBook = request.app.state.tokens
     try:
-        tokens.bearer_of(token, datetime.now(UTC))
+        tokens.owner_of(token, datetime.now(UTC))
     except TollkeeperError:
         return False
     return True

@@ -8,7 +8,7 @@ from typing import Final
 from contracts.control import Role
 
 
-class Standing(StrEnum):
+class ScopedRole(StrEnum):
     """A role together with its scope: the whole installation, one tenant, or one team."""
 
     OWNER = "owner"
@@ -21,7 +21,7 @@ class Standing(StrEnum):
     DIRECTORY = "directory"
 
     @classmethod
-    def of(cls, role: Role, tenant_id: str) -> "Standing":
+    def of(cls, role: Role, tenant_id: str) -> "ScopedRole":
         """Return the scoped role for a role that is restricted to a tenant; an empty `tenant_id` means no
         restriction.
         """
@@ -31,13 +31,13 @@ class Standing(StrEnum):
         return {**(within if tenant_id else over_all), **bound}.get(role, cls.TEAM_LEAD)
 
 
-_PLATFORM: Final = frozenset({Standing.OWNER, Standing.ADMIN})
-_ADMINS: Final = _PLATFORM | {Standing.TENANT_ADMIN}
-_LEADS: Final = _ADMINS | {Standing.TEAM_LEAD}
-_FINANCE: Final = frozenset({Standing.FINANCE, Standing.TENANT_FINANCE})
-_PRICING: Final = _PLATFORM | {Standing.FINANCE}
+_PLATFORM: Final = frozenset({ScopedRole.OWNER, ScopedRole.ADMIN})
+_ADMINS: Final = _PLATFORM | {ScopedRole.TENANT_ADMIN}
+_LEADS: Final = _ADMINS | {ScopedRole.TEAM_LEAD}
+_FINANCE: Final = frozenset({ScopedRole.FINANCE, ScopedRole.TENANT_FINANCE})
+_PRICING: Final = _PLATFORM | {ScopedRole.FINANCE}
 _STAFF: Final = _LEADS | _FINANCE
-_PEOPLE: Final = _STAFF | {Standing.DEVELOPER}
+_PEOPLE: Final = _STAFF | {ScopedRole.DEVELOPER}
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Health says nothing of what is kept here, the page that documents the API is for everyone, and who signs in has no
@@ -51,8 +51,8 @@ OPEN_PATHS: Final = frozenset(
 class Permission:
     """The roles that may read and write below a path. A tenant or team in the path must also be the caller's own."""
 
-    readers: frozenset[Standing]
-    writers: frozenset[Standing] = frozenset()
+    readers: frozenset[ScopedRole]
+    writers: frozenset[ScopedRole] = frozenset()
 
 
 # The longest path that a route's begins with decides. Bound callers see their own tenant or team in lists.
@@ -104,11 +104,11 @@ def permission_of(path: str) -> Permission | None:
     return None
 
 
-def is_allowed(standing: Standing, method: str, path: str) -> bool:
+def is_allowed(scoped_role: ScopedRole, method: str, path: str) -> bool:
     """Return whether a scoped role may use a method of a route. Whether the tenant in the path is the caller's own is
     checked elsewhere.
     """
     permission = permission_of(path)
     if permission is None:
         return False
-    return standing in (permission.readers if method in _READING else permission.writers)
+    return scoped_role in (permission.readers if method in _READING else permission.writers)

@@ -105,7 +105,7 @@ class ArmOut(BaseModel):
         )
 
 
-class StandingOut(BaseModel):
+class RolloutStateOut(BaseModel):
     """Current results of a rollout, summed over gateways in the guards' window."""
 
     rollout: RolloutOut
@@ -148,14 +148,14 @@ def get(rollout: RolloutPath, author: Admin, database: Database) -> RolloutOut:
 
 
 @router.get("/{rollout}/standing", summary="Get the current results of a rollout")
-def standing(rollout: RolloutPath, author: Admin, database: Database) -> StandingOut:
+def standing(rollout: RolloutPath, author: Admin, database: Database) -> RolloutStateOut:
     with database.session() as session:
         row = rollouts.get_rollout(session, rollout)
         told, now = observations_of(session, rollout), datetime.now(UTC)
         observed = [one for one in told if one.term == row.term and is_fresh(one, now)]
         day = max((one.shadow_day for one in told), default="")
         seen: RolloutTotals = summed(others_observed(session, "", rollout, row.term, now))
-        return StandingOut(
+        return RolloutStateOut(
             rollout=RolloutOut.of(row),
             gateways=len(observed),
             seen_at=max((one.updated_at for one in observed), default=None),

@@ -305,7 +305,9 @@ class Limiter:
         thinking_cap: int | None,
         end: Callable[[TollkeeperError], None],
     ) -> Allowance:
-        """Return the allowance that lets a chat's answer grow as far as its limits have room, and calls `end` there."""
+        """Return the allowance of a chat's answer: its output may grow as long as the limits have room. If they have
+        none left, `end` is called with the error.
+        """
         request, model = life.request, life.model
         assert isinstance(request, GenerationRequest) and model is not None
         thinking_end = None
@@ -328,7 +330,9 @@ class Limiter:
         return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.steady_ns())
 
     def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
-        """Return what has no more output to give: an error for the caller, and the rule's id."""
+        """Return why no more output can be reserved: the error for the caller, and the id of the rule that is
+        used up.
+        """
         now_ns = self._clock.steady_ns()
         wanted = grant.rates.of_more(1)
         lines = [(counter, wanted[place]) for counter, place in grant.reservation.lines.all if wanted[place]]

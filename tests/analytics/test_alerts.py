@@ -16,7 +16,7 @@ from analytics.alerts.wiring import SOURCES
 from backends.control.alert_log import acknowledge_alert, list_alerts, settle_alerts
 from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
 from backends.control.budget_events import PassedThreshold, record_event
-from backends.control.budget_standings import BudgetStanding
+from backends.control.budget_spending import BudgetSpending
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.budgets import BudgetChange, NewBudget, create_budget, update_budget
 from backends.control.changes import Author
@@ -182,12 +182,12 @@ def test_what_is_read_for_a_look_keeps_no_writer_waiting(world: World, monkeypat
     """SQLite has one writer at a time, and gateways write what was spent to the same file."""
     world.rule("money")
 
-    def loaded(session: object, since: datetime) -> list[BudgetStanding]:
+    def loaded(session: object, since: datetime) -> list[BudgetSpending]:
         with world.database.session() as other:
             create_tenant(other, world.author, "meanwhile", "Meanwhile")
         return []
 
-    monkeypatch.setattr("analytics.alerts.evaluator.load_standings", loaded)
+    monkeypatch.setattr("analytics.alerts.evaluator.load_spending", loaded)
     world.look(world.evaluator())
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from analytics.query_time import QueryTime
 from analytics.slo.budget_history import budget_history
+from analytics.slo.objective_states import ObjectiveList
 from analytics.slo.report import slo_report
-from analytics.slo.standings import ObjectiveList
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.errors import NotFound

@@ -15,7 +15,7 @@ import pytest
 from backends.store.batch_claims import BatchClaims
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 from contracts.recording.names import REQUESTS
@@ -146,13 +146,13 @@ def test_an_insert_the_store_died_in_is_settled_before_the_migration_and_counts_
         collector.kill()
         new_store.start()
         client.command("DROP VIEW a_slow_view")
-        turns = StoreTurns(tmp_path / "one")
+        turns = StoreLocks(tmp_path / "one")
         with pytest.raises(ConfigurationError, match="collector --settle"):
             migrate_store(address, read_migrations(), wait_seconds=30, say=lambda line: None, turns=turns)
     for _ in range(2):
         done = settle(collector)
         assert done.returncode == 0, done.stderr
-    turns = StoreTurns(tmp_path / "one")
+    turns = StoreLocks(tmp_path / "one")
     migrate_store(address, read_migrations(), wait_seconds=30, say=lambda line: None, turns=turns)
     collector.start()
     eventually(lambda: collector.health()["spool_bytes"] == 0, "the export", 60)

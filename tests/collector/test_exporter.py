@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from backends.segment_log.segments import SegmentLog
 from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.backoff import Backoff
@@ -256,7 +256,7 @@ def test_a_turn_that_cannot_be_written_down_for_a_while_ends_nothing_and_leaves_
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("collector.exporters.clickhouse._DISK_RETRY_SECONDS", 0.01)
-    turns, pwrite, failures = StoreTurns(tmp_path), os.pwrite, [OSError(errno.ENOSPC, "No space left on device")] * 2
+    turns, pwrite, failures = StoreLocks(tmp_path), os.pwrite, [OSError(errno.ENOSPC, "No space left on device")] * 2
 
     def fails_first(descriptor: int, data: bytes, offset: int) -> int:
         if failures and len(data) == 1:  # a turn's mark; the spool's own files are written as ever

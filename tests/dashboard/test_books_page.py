@@ -1,4 +1,4 @@
-"""The Books page as finance meets it: months, issued documents and corrections, each to be opened."""
+"""The Accounting page as finance meets it: months, issued documents and corrections, each to be opened."""
 
 import shutil
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from analytics.access_scope import EVERYTHING, AccessScope
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, ControlUnavailable, InvalidRequest, NotFound
-from dashboard import arrival, frame
+from dashboard import frame, viewer_identity
 from dashboard.control_plane import ControlPlane
 from dashboard.filters import COMPARISONS, Filters, read_filters
 from dashboard.formats import Formats
@@ -57,7 +57,7 @@ def test_filters_go_along_to_every_other_page_and_a_page_s_own_choices_do_not() 
 
 def test_a_page_of_other_roles_is_not_in_the_navigation(monkeypatch: pytest.MonkeyPatch) -> None:
     lead = Viewer("lead", Role.TEAM_LEAD, AccessScope("acme", "search"), "token")
-    monkeypatch.setattr(frame, "arrive", lambda: lead)
+    monkeypatch.setattr(frame, "identify_viewer", lambda: lead)
     titles = {element.proto.label for element in opened().sidebar.get("page_link")}
     assert titles == {page.title for page in PAGES if Role.TEAM_LEAD in page.roles}
 
@@ -91,7 +91,7 @@ def test_what_holds_for_an_hour_is_begun_once_in_it_for_who_may_open_its_page(mo
 
 
 def test_who_is_signed_out_is_told_so_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "arrive", lambda: None)
+    monkeypatch.setattr(frame, "identify_viewer", lambda: None)
     app = opened(tenant="acme")
     assert "You are signed out" in words(app)
     assert not app.metric and not app.selectbox and not app.sidebar.get("page_link")
@@ -110,7 +110,9 @@ def test_a_session_that_cannot_be_checked_shows_nothing(
     def fail(self: ControlPlane, path: str) -> object:
         raise error
 
-    monkeypatch.setattr(arrival, "_cookie", lambda name: "tk-session-x" if name == arrival.SESSION_COOKIE else "")
+    monkeypatch.setattr(
+        viewer_identity, "_cookie", lambda name: "tk-session-x" if name == viewer_identity.SESSION_COOKIE else ""
+    )
     monkeypatch.setattr(ControlPlane, "get", fail)
     app = opened()
     assert sentence in words(app)

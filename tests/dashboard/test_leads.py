@@ -98,7 +98,7 @@ def as_viewer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Viewer], None]:
     streamlit.cache_resource.clear()
 
     def arrive(viewer: Viewer) -> None:
-        monkeypatch.setattr(frame, "arrive", lambda: viewer)
+        monkeypatch.setattr(frame, "identify_viewer", lambda: viewer)
 
     return arrive
 

@@ -55,7 +55,7 @@ def signed(fill: Fill, migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytes
             begin_session(session, author, found, "oidc", secret, timedelta(hours=1), app.state.key_pepper)
         viewer = Viewer("dev@example.com", Role.DEVELOPER, AccessScope("acme", "search"), secret)
         monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", url)
-        monkeypatch.setattr(frame, "arrive", lambda: viewer)
+        monkeypatch.setattr(frame, "identify_viewer", lambda: viewer)
         streamlit.cache_resource.clear()
         yield Signed(viewer, owner)
         control_connections().close()
@@ -128,6 +128,6 @@ def test_the_installations_owner_is_told_whose_page_this_is(monkeypatch: pytest.
 
         frame.run([page for page in PAGES if page.path == "my-keys"])
 
-    monkeypatch.setattr(frame, "arrive", lambda: Viewer("owner", Role.OWNER, is_local=True))
+    monkeypatch.setattr(frame, "identify_viewer", lambda: Viewer("owner", Role.OWNER, is_local=True))
     app = AppTest.from_function(draw_own, default_timeout=60).run()
     assert not app.exception and "accounts add EMAIL" in words(app)

@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from backends.secrets.secret_files import SecretFiles
 from bench.streamlit_client import StreamlitViewer
-from dashboard.arrival import SESSION_COOKIE
 from dashboard.control_plane import ControlPlane, open_client
+from dashboard.viewer_identity import SESSION_COOKIE
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from migrations.database import migrate_database

@@ -10,8 +10,8 @@ from backends.store.base_views import views_over_bases
 from backends.store.checks.check import check_store
 from backends.store.columns import arrow_batch
 from backends.store.known_columns import KnownColumns
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import list_tables, list_views
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, StoreRefused
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
@@ -37,7 +37,7 @@ def insert(client: Any, records: list[RequestRecord], token: str) -> None:
 
 
 def findings_of(client: Any, folder: Path) -> list[str]:
-    report = check_store(client, StoreTurns(folder), 1, lambda line: None)
+    report = check_store(client, StoreLocks(folder), 1, lambda line: None)
     return sorted(finding.where for finding in report.findings if finding.kind == "rollup_differs")
 
 
@@ -116,7 +116,7 @@ def test_a_store_with_rows_is_upgraded_without_a_sum_changed_or_counted_twice(
     migrated_store.start()
     client = migrated_store.client()
     step_back(client)
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     insert(client, old_requests(), "old")
     with turns.turn():  # not settled: the collector was killed between insert and release
         insert(client, request_batch(seed=1), "in-doubt")

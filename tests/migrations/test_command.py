@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import ConfigurationError
 from migrations.store import read_migrations
@@ -20,7 +20,7 @@ def run(store: Any, *arguments: str, **changes: str) -> "subprocess.CompletedPro
 
 def test_both_come_to_head_and_stay_there_though_a_batch_is_in_doubt(new_store: Any) -> None:
     new_store.start()
-    with StoreTurns(new_store.data).turn():  # of a store that is lost: nothing of it is here to be copied
+    with StoreLocks(new_store.data).turn():  # of a store that is lost: nothing of it is here to be copied
         pass
     first = run(new_store)
     assert (first.returncode, first.stderr) == (0, "")

@@ -7,7 +7,7 @@ import pytest
 
 from backends.store.columns import arrow_batch
 from backends.store.known_columns import KnownColumns
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.errors import ConfigurationError
 from contracts.recording.names import REQUESTS
 from migrations.store import migrate_store, read_migrations
@@ -21,7 +21,7 @@ def test_a_batch_in_doubt_is_settled_before_rows_are_copied_and_counts_once(new_
     new_store.start()
     files = read_migrations()
     migrate_store(new_store.address(), files[:BEFORE_COPIES], wait_seconds=10, say=lambda line: None)
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     client = new_store.client()
     rows = client.query("SELECT name FROM system.columns WHERE database = currentDatabase() AND table = 'requests'")
     known = {row["name"] for row in rows}  # columns that came later are not there yet, nor did a collector send them
@@ -57,7 +57,7 @@ def test_a_rollup_that_a_migration_makes_holds_the_rows_from_before(new_store: A
     KnownColumns(client).insert_arrow(
         "requests", arrow_batch(REQUESTS, request_batch(seed=1)), deduplication_token="before"
     )
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     for _ in range(2):  # the second as after a migration that was cut before it was recorded
         migrate_store(
             new_store.address(), files[: BEFORE_INDICATORS + 1], wait_seconds=10, say=lambda line: None, turns=turns

@@ -22,8 +22,8 @@ from backends.control.organisation import create_team, create_tenant
 from backends.secrets.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
 from backends.store.digests import digest_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import list_tables
-from backends.store.turns import StoreTurns
 from contracts.access.identity import Identity
 from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
@@ -39,7 +39,7 @@ class Load:
 
     def __init__(self, store: Any, data: Path) -> None:
         self.rows = 0
-        self._client, self._turns = store.client(), StoreTurns(data)
+        self._client, self._turns = store.client(), StoreLocks(data)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -21,7 +21,7 @@ from tollkeeper.gateway_client import engine_states, first_model
 from tollkeeper.options import default_gateway
 from tollkeeper.plan import Choices, plan
 from tollkeeper.ports import Ports
-from tollkeeper.supervisor import Patience, Stage, Supervisor
+from tollkeeper.supervisor import ProcessTimeouts, Stage, Supervisor
 
 KEY = "tk-" + "A" * 43
 QUICK = {"TOLLKEEPER_STORE_URL": "http://127.0.0.1:1", "PATH": os.environ["PATH"]}
@@ -78,7 +78,9 @@ async def test_the_supervisor_finds_a_gateway_with_tls_ready(
     run = tmp_path / "run"
     run.mkdir()
     lines: list[str] = []
-    supervisor = Supervisor([Stage((child,))], run, lambda _, line: lines.append(line), Patience(ready_seconds=20))
+    supervisor = Supervisor(
+        [Stage((child,))], run, lambda _, line: lines.append(line), ProcessTimeouts(ready_seconds=20)
+    )
     try:
         await supervisor.start()
         for variables, status in ((environment, 0), (environment | {"TOLLKEEPER_TLS_CERTIFICATE": ""}, 1)):

@@ -18,7 +18,7 @@ from backends.control.rules import load_tenants
 from backends.control.sound_rows import SoundRows
 from backends.store.checks.check import check_store
 from backends.store.columns import arrow_batch
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.access.identity import Identity
 from contracts.control import AuditEntry, Limit, Tenant
 from contracts.metering.usage import Usage
@@ -125,7 +125,7 @@ class Here:
         return int(str(next(iter(row.values()))))
 
     def is_sound(self) -> bool:
-        report = check_store(self.client, StoreTurns(self.store.data), 24, print)
+        report = check_store(self.client, StoreLocks(self.store.data), 24, print)
         assert report.findings == []
         return True
 

@@ -29,7 +29,7 @@ from analytics.alerts.spending import (
 from analytics.anomaly.spend import anomalies_of_today
 from analytics.reconciliation.report import Reconciler
 from backends.control.abuse_incidents import list_incidents, write_incidents
-from backends.control.budget_standings import load_standings
+from backends.control.budget_spending import load_spending
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.control.provider_bills import list_reconciliations
@@ -139,7 +139,7 @@ def test_drill_of_a_budget_that_refuses(store: Any, data: Path) -> None:
 
     def refusing() -> list[Finding]:
         with database.session() as session:
-            standings = load_standings(session, now - timedelta(days=40))
+            standings = load_spending(session, now - timedelta(days=40))
         look = AlertInputs(None, now, standings=standings, made_at={"money": now - timedelta(hours=1)})  # type: ignore[arg-type]
         found = budget_thresholds(look, [Rule.of("money", "budget_threshold", "", (), {})])["money"]
         return [one for one in found if one.severity == "page"]
@@ -217,7 +217,7 @@ def test_drill_of_a_budget_that_will_be_exceeded(data: Path) -> None:
         """Look when half of the budget's time has passed."""
         with database.session() as session:
             publish_states(session, "gateway", [GatewayState(budget, "", 0, used)], datetime.now(UTC))
-            standings = load_standings(session, NOON - timedelta(days=40))
+            standings = load_spending(session, NOON - timedelta(days=40))
         (standing,) = standings
         assert standing.end_ns is not None
         middle = datetime.fromtimestamp((standing.counts_since_ns + standing.end_ns) / 2e9, UTC)

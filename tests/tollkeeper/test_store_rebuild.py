@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from backends.store.columns import arrow_batch
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from contracts.recording.names import REQUESTS
 from tests.tollkeeper.test_store_check import DAMAGES, check, fill, request
 from tollkeeper.cli import app
@@ -90,7 +90,7 @@ def test_what_a_rebuild_would_change_is_told_in_figures(filled: Any) -> None:
 def test_rebuilds_beside_inserts_lose_and_double_nothing(
     filled: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    turns, ended, inserted = StoreTurns(filled.data), threading.Event(), 0
+    turns, ended, inserted = StoreLocks(filled.data), threading.Event(), 0
 
     def insert() -> None:
         nonlocal inserted
@@ -147,14 +147,14 @@ def test_a_rebuild_is_refused_while_a_batch_is_in_doubt(filled: Any) -> None:
     client.command(DAMAGED["requests_hour"])
     plan = rebuild("requests_hour", "--dry-run")
     assert plan.exit_code == 0
-    with StoreTurns(filled.data).turn():  # not settled
+    with StoreLocks(filled.data).turn():  # not settled
         pass
     try:
         refused = rebuild("requests_hour", "--yes")
         assert refused.exit_code == 2
         assert "ended in the middle of a batch" in refused.output
     finally:
-        with StoreTurns(filled.data).turn() as settle:
+        with StoreLocks(filled.data).turn() as settle:
             settle()
     client.close()
 

@@ -18,10 +18,10 @@ from contracts.errors import ConfigurationError
 from tests.ports import find_free_port
 from tollkeeper import children
 from tollkeeper.children import Backoff, Child, ChildSpec
-from tollkeeper.supervisor import Patience, Stage, Supervisor
+from tollkeeper.supervisor import ProcessTimeouts, Stage, Supervisor
 
 QUICK = Backoff(first_seconds=0.05, longest_seconds=0.4, healthy_seconds=30)
-PATIENCE = Patience(ready_seconds=10, grace_seconds=5, backoff=QUICK)
+PATIENCE = ProcessTimeouts(ready_seconds=10, grace_seconds=5, backoff=QUICK)
 
 
 class Output:
@@ -98,7 +98,7 @@ def pids_of(supervisor: Supervisor) -> dict[str, int | None]:
 @pytest.mark.alone
 async def test_a_killed_process_runs_again_within_a_second(tmp_path: Path) -> None:
     output = Output()
-    supervisor = Supervisor([Stage((spec("store", STAYS),))], tmp_path, output, Patience())
+    supervisor = Supervisor([Stage((spec("store", STAYS),))], tmp_path, output, ProcessTimeouts())
     await supervisor.start()
     first = pids_of(supervisor)["store"]
     assert first is not None
@@ -248,7 +248,7 @@ async def test_a_process_that_says_it_cannot_run_is_not_tried_again(tmp_path: Pa
 
 async def test_a_process_that_never_answers_is_named_with_its_last_words(tmp_path: Path) -> None:
     silent = spec("store", STAYS, ready_url=f"http://127.0.0.1:{find_free_port()}/")
-    supervisor = Supervisor([Stage((silent,))], tmp_path, Output(), Patience(ready_seconds=1, backoff=QUICK))
+    supervisor = Supervisor([Stage((silent,))], tmp_path, Output(), ProcessTimeouts(ready_seconds=1, backoff=QUICK))
     with pytest.raises(ConfigurationError, match="store is not ready after 1 s; it last said: here"):
         await supervisor.start()
     await supervisor.stop()
@@ -256,7 +256,7 @@ async def test_a_process_that_never_answers_is_named_with_its_last_words(tmp_pat
 
 async def test_a_process_deaf_to_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
     output = Output()
-    patience = Patience(grace_seconds=0.3, backoff=QUICK)
+    patience = ProcessTimeouts(grace_seconds=0.3, backoff=QUICK)
     supervisor = Supervisor([Stage((spec("deaf", STUBBORN),))], tmp_path, output, patience)
     await supervisor.start()
     await until(lambda: "deaf" in output.of("deaf"), "its first line")

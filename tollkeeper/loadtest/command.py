@@ -156,7 +156,7 @@ def _books(data: Path, step: Step, began_at: datetime) -> "RunTotals | None":
 
 
 def _say_step(step: Step) -> None:
-    verdict = "kept" if step.keeps_objective else "broken"
+    verdict = "met" if step.keeps_objective else "missed"
     line = f"{step.rate:g} requests/s: {step.attainment:.0%} of {step.requests} answers in time, SLO {verdict}"
     Console(stderr=True).print(Text(line), soft_wrap=True)
 

@@ -9,7 +9,7 @@ from contracts.errors import ConfigurationError
 
 
 class Measured(Protocol):
-    """The interface of a measurement."""
+    """The parts of a load test's result that the search for the highest rate uses."""
 
     @property
     def rate(self) -> float: ...

@@ -1,4 +1,6 @@
-"""Prompt formats by the hashes of tokenizer and template: built once per pair, in a thread, when a hello brings one."""
+"""Prompt formats by the hashes of tokenizer and template. Each is built once, in a thread, when an engine host
+announces a model with these hashes.
+"""
 
 import asyncio
 from hashlib import sha256

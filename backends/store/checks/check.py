@@ -15,8 +15,8 @@ from backends.store.checks.tokens import GpuLines, TokenLines, gpu_findings, gpu
 from backends.store.client import StoreClient
 from backends.store.retention import list_rules
 from backends.store.snapshot import snapshot_of
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import CLAIMS, list_tables, list_views
-from backends.store.turns import StoreTurns
 
 DEFAULT_HOURS: Final = 24
 
@@ -30,7 +30,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 def check_store(
-    client: StoreClient, turns: StoreTurns, hours: int, say: Callable[[str], None], data: Path | None = None
+    client: StoreClient, turns: StoreLocks, hours: int, say: Callable[[str], None], data: Path | None = None
 ) -> CheckReport:
     """Check parts, sequence numbers, rollups, and the tokens of the last `hours`. Raises as `snapshot_of` does.
 

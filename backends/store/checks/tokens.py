@@ -155,9 +155,9 @@ class TokenLines(msgspec.Struct, frozen=True):
     """Token totals of one replica and hour: billed, other uses, and computed by the engine.
 
     `retried`: computed for requests with several attempts, which are not checked. `lost_in_crash`: of requests whose
-    gateway or engine host died before the account was written, between `lost_from` and `lost_to`. `unbooked`: for
-    requests with neither a record nor an account. `slack`: the possible error for interrupted requests with several
-    choices, because the number of choices that had begun is not recorded.
+    gateway or engine host died before their usage was recorded, between `lost_from` and `lost_to`. `unbooked`: for
+    requests without any usage record. `slack`: the possible error for interrupted requests with several choices,
+    because the number of choices that had begun is not recorded.
     """
 
     replica: str

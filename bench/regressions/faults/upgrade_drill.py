@@ -26,7 +26,7 @@ import yaml
 from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
-from backends.store.turns import StoreTurns
+from backends.store.store_locks import StoreLocks
 from bench.crashing.clients import Clients
 from bench.crashing.ledger import Comparison, compare
 from bench.crashing.plant import ports_for_long
@@ -186,7 +186,7 @@ class _Plant:
 
     def cut_insert(self, with_store: bool) -> None:
         """Kill the collector in the middle of an insert; with the store, or so that the store has it all."""
-        turns = StoreTurns(self.collector.data)
+        turns = StoreLocks(self.collector.data)
         deadline = time.monotonic() + _DRAIN_SECONDS
         while not turns.is_in_doubt and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -36,8 +36,10 @@ _VERBS: Final = frozenset(("generateContent", _STREAM))
 _answers: Final = msgspec.json.Decoder(GeminiAnswer)
 
 
-class GeminiPassage(NativePassage):
-    """Ends a native stream where the gateway cuts it. Each event is a whole response: nothing is open between two."""
+class GeminiStreamTracker(NativePassage):
+    """Ends a native stream if the gateway cuts it. Each event is a complete response, so there is nothing else to
+    close.
+    """
 
     def take(self, data: bytes) -> None:
         """Accept an event."""
@@ -67,7 +69,7 @@ class GeminiReply(TranslatedReply):
         self._new = partial(
             GeminiRenderer, facts.request_id.hex, request.model, shows_thinking=request.origin.shows_thinking
         )
-        super().__init__(facts, request, self._new(), None if request.native is None else GeminiPassage())
+        super().__init__(facts, request, self._new(), None if request.native is None else GeminiStreamTracker())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens; drop what a failed one produced."""

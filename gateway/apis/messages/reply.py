@@ -23,7 +23,7 @@ _events: Final = msgspec.json.Decoder(BlockEvent)
 _messages: Final = msgspec.json.Decoder(MessageCalls)
 
 
-class MessagePassage(NativePassage):
+class MessageStreamTracker(NativePassage):
     """Tracks the open content block of a native stream, so that the stream ends correctly if the gateway cuts it."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class MessagesReply(TranslatedReply):
 
     def __init__(self, facts: ReplyFacts, request: TranslatedChat) -> None:
         # A native answer that passes as it comes needs no renderer: it is made when it is asked for.
-        super().__init__(facts, request, None, None if request.native is None else MessagePassage())
+        super().__init__(facts, request, None, None if request.native is None else MessageStreamTracker())
         self._chat = request
         self._id_text = facts.id_text
         self._usage_at_start = UNKNOWN_USAGE

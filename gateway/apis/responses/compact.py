@@ -12,8 +12,8 @@ from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import CHAT, Operation
 from gateway.apis.responses.asked import AskedResponse
 from gateway.apis.responses.operation import RESPONSE_ERRORS, read_response
-from gateway.apis.responses.passage import ResponsePassage
 from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
+from gateway.apis.responses.stream_tracker import ResponseStreamTracker
 from gateway.apis.responses.untranslated import read_untranslated_response
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.replies.translated_reply import TranslatedReply
@@ -51,7 +51,7 @@ def _whole_history(request: TranslatedChat) -> TranslatedChat:
 def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     assert isinstance(request, TranslatedChat) and isinstance(request.origin, AskedResponse)
     about = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
-    return TranslatedReply(facts, request, ResponseRenderer(about), ResponsePassage())
+    return TranslatedReply(facts, request, ResponseRenderer(about), ResponseStreamTracker())
 
 
 COMPACT: Final = Operation(

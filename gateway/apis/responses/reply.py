@@ -11,8 +11,8 @@ from contracts.errors import ContentFiltered, ObjectsUnavailable, TollkeeperErro
 from gateway.apis.rendering import ErrorShape
 from gateway.apis.responses.asked import AskedResponse
 from gateway.apis.responses.keeper import ResponseKeeper
-from gateway.apis.responses.passage import ResponsePassage
 from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
+from gateway.apis.responses.stream_tracker import ResponseStreamTracker
 from gateway.apis.responses.upstream_answer import deltas_of, with_logprobs
 from gateway.replies.progress import Progress
 from gateway.replies.reply import ReplyFacts
@@ -38,7 +38,7 @@ class ResponseReply(TranslatedReply):
         self._of = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
         self._response = ResponseRenderer(self._of)
         self._is_replayed = self._is_unkept = False
-        super().__init__(facts, request, self._response, None if request.native is None else ResponsePassage())
+        super().__init__(facts, request, self._response, None if request.native is None else ResponseStreamTracker())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens; drop output of a failed one that the client has not seen."""

@@ -88,7 +88,7 @@ def _author_of(asked: ScimRequest, tokens: TokenBook, address: str) -> Author:
     scheme, _, token = (asked.header("Authorization") or "").partition(" ")
     now = datetime.now(UTC)
     try:
-        found = tokens.bearer_of(token.strip() if scheme.lower() == "bearer" else None, now)
+        found = tokens.owner_of(token.strip() if scheme.lower() == "bearer" else None, now)
     except AuthenticationFailed as error:
         raise UnauthorizedException(detail=error.message) from error
     if found.role is not Role.DIRECTORY or not found.tenant_id:

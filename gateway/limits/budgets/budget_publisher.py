@@ -6,7 +6,7 @@ from typing import Final
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import GatewayState, forget_states, publish_states
 from backends.control.database import ControlDatabase
-from gateway.limits.budgets.budget_watch import BudgetStanding, ThresholdPassed
+from gateway.limits.budgets.budget_watch import SubjectSpending, ThresholdPassed
 
 _CLEAN_EVERY: Final = timedelta(days=1)
 _KEPT_FOR: Final = timedelta(days=400)  # so that a year's periods can be compared with the previous year's
@@ -20,7 +20,7 @@ class BudgetPublisher:
         self._gateway = gateway
         self._cleaned_at: datetime | None = None
 
-    def publish(self, standings: list[BudgetStanding], passed: list[ThresholdPassed]) -> None:
+    def publish(self, standings: list[SubjectSpending], passed: list[ThresholdPassed]) -> None:
         """Write spending and passed thresholds. Raises ControlUnavailable."""
         now = datetime.now(UTC)
         states = [

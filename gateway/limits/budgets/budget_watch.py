@@ -20,7 +20,7 @@ _MAX_WAITING: Final = 10_000  # thresholds waiting to be published; the log has 
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetStanding:
+class SubjectSpending:
     """What this gateway has charged to one subject of a budget in one period, in the budget's base unit."""
 
     budget: str
@@ -43,7 +43,7 @@ class ThresholdPassed:
     spent: int
 
 
-class StandingPeriod(Protocol):
+class CountedPeriod(Protocol):
     """One period of a budget's counter, as far as this module uses it."""
 
     @property
@@ -63,10 +63,10 @@ class WatchedCounter(BudgetCounter, Protocol):
     def period_start_ns(self) -> int | None: ...
     @property
     def settled_by_all(self) -> int: ...
-    def ledgers(self) -> Iterable[StandingPeriod]: ...
+    def ledgers(self) -> Iterable[CountedPeriod]: ...
 
 
-Publish = Callable[[list[BudgetStanding], list[ThresholdPassed]], None]
+Publish = Callable[[list[SubjectSpending], list[ThresholdPassed]], None]
 """Writes standings and thresholds where others see them. Blocks; raises TollkeeperError if that cannot be now."""
 
 
@@ -126,7 +126,7 @@ class BudgetWatch:
         if len(self._passed) < _MAX_WAITING:
             self._passed.append(passed)
 
-    def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
+    def on_settled_late(self, counter: WatchedCounter, period: CountedPeriod, before: int, after: int) -> None:
         """Record that an ended period was charged once more, by a request that started in it."""
         self._note(counter)
         self._moved.add(counter)
@@ -149,7 +149,7 @@ class BudgetWatch:
         moved, passed = self._moved, self._passed
         self._moved, self._passed = set(), []
         standings = [
-            BudgetStanding(one.rule.id, one.subject, part.period_start_ns, part.settled, part.reserved, part.overdraft)
+            SubjectSpending(one.rule.id, one.subject, part.period_start_ns, part.settled, part.reserved, part.overdraft)
             for one in moved
             for part in one.ledgers()
         ]

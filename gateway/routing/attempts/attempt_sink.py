@@ -98,7 +98,7 @@ class AttemptSink:
         self._sink.report(usage, count_method)
 
     def account(self, result: Result) -> None:
-        """Pass on the result of a call that raises."""
+        """Pass on the usage of a call that ends with an error."""
         self._sink.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:

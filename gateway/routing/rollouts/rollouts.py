@@ -16,9 +16,9 @@ from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.arms import Arms
 from gateway.routing.rollouts.boards import RolloutBoard
+from gateway.routing.rollouts.observations import attempt_of, observation_of
 from gateway.routing.rollouts.rollout_book import RolloutBook
 from gateway.routing.rollouts.rollout_watch import RolloutWatch
-from gateway.routing.rollouts.seeing import attempt_of, seen_of
 from gateway.routing.rollouts.shadows import Shadows
 from gateway.wire.exchange import Exchange
 
@@ -89,7 +89,7 @@ class Rollouts:
         is_copied = self.shadows.wants(life, spec)
         most = _MOST_CHARACTERS if is_copied else _HEAD_CHARACTERS
         text = None if copied is None else text_of(copied[0] + copied[1], most)
-        seen = seen_of(attempt, text, life.wait_ns or 0)
+        seen = observation_of(attempt, text, life.wait_ns or 0)
         if seen is not None:
             self._note(life, spec, seen)
         if is_copied:

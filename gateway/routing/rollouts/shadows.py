@@ -25,7 +25,7 @@ from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.likeness import likeness
-from gateway.routing.rollouts.seeing import attempt_of, seen_of
+from gateway.routing.rollouts.observations import attempt_of, observation_of
 from gateway.routing.rollouts.shadow_budget import ShadowBudget, day_of
 from gateway.routing.rollouts.shadow_exchange import Original, ShadowExchange
 from gateway.wire.exchange import Exchange
@@ -87,7 +87,7 @@ class Shadows:
     def copy(self, life: RequestState, spec: RolloutSpec, text: str | None) -> None:
         """Schedule a copy of a request that the incumbent has answered, in the background."""
         policy, attempt = spec.rules.shadow, attempt_of(life, spec.incumbent)
-        seen = None if attempt is None else seen_of(attempt, text)
+        seen = None if attempt is None else observation_of(attempt, text)
         if policy is None or seen is None or seen.failed or life.error is not None or self._serve is None:
             return
         tasks = self._under_way.setdefault(spec.id, set())
@@ -122,7 +122,7 @@ class Shadows:
         attempt, original = attempt_of(life, spec.candidate), exchange.original
         copied = None if reply is None else reply.copied()
         text = None if copied is None or life.error is not None else text_of(copied[0] + copied[1])
-        seen = None if attempt is None else seen_of(attempt, text)
+        seen = None if attempt is None else observation_of(attempt, text)
         said: dict[str, object] = {
             "of": original.request_id,
             "ttft_ms": original.ttft_ms,

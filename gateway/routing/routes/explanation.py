@@ -85,9 +85,8 @@ class Explanation(BaseModel):
 
 
 def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Explanation:
-    """Return where a route sends a request. Nothing is called or counted, and no turn is used.
-
-    Raises InvalidRequest if the route is invalid.
+    """Return where a route would send a request. No model is called, nothing is counted, and the turn of entries with
+    equal weight does not advance. Raises InvalidRequest if the route is invalid.
     """
     for fault in find_faults(Serving({**serving.routes, route.id: route}, serving.models, serving.pools)):
         if fault.route == route.id:

@@ -60,7 +60,7 @@ class Fork:
 
     @property
     def first_leg(self) -> Leg:
-        """Return the candidate to which it leads first now."""
+        """Return the candidate that a request without conditions would get first."""
         to = self.choose[0].to
         return to if isinstance(to, Leg) else to.first_leg
 

@@ -10,7 +10,7 @@ from analytics.planner.job import run_job
 from analytics.planner.question import Made, PlanJob, WhatIf
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import setup_as_json
-from analytics.planner.what_if import play
+from analytics.planner.what_if import simulate
 from analytics.planner.workload import poisson
 from backends.store.client import StoreClient
 from contracts.errors import ConfigurationError, InvalidRequest
@@ -32,7 +32,7 @@ def test_a_job_survives_the_way() -> None:
 def test_a_sent_plan_comes_to_the_same_and_tells_its_stages() -> None:
     stages: list[str] = []
     found: dict[str, Any] = run_job(PlanJob.of_bytes(JOB.as_bytes()), NO_STORE, stages.append)
-    assert found == play(JOB.what_if, poisson(120, 30.0, 200.0, 20.0), SETUP)
+    assert found == simulate(JOB.what_if, poisson(120, 30.0, 200.0, 20.0), SETUP)
     assert {"now", "what_if", "sizing"} <= found.keys()
     assert stages[:3] == [
         "generating 120 requests",

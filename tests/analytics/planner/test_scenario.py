@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.hardware import GPUS, Served, blocks_that_fit, gpu_named, moved, moved_steps
-from analytics.planner.scenario import Objective, Plan, Spot, replicas_needed
+from analytics.planner.scenario import Objective, Plan, SpotMachines, replicas_needed
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
@@ -23,7 +23,7 @@ def test_the_fewest_replicas_that_keep_an_objective_are_found() -> None:
     found = replicas_needed(PLAN, objective)
     assert found.replicas is not None and found.outcome is not None
     assert objective.is_kept(found.outcome)
-    assert not objective.is_kept(replace(PLAN, replicas=found.replicas - 1).play())
+    assert not objective.is_kept(replace(PLAN, replicas=found.replicas - 1).simulate())
     doubled = replicas_needed(replace(PLAN, workload=PLAN.workload.busier(2.0)), objective)
     assert doubled.replicas is not None and doubled.replicas > found.replicas
 
@@ -34,20 +34,20 @@ def test_an_objective_out_of_reach_is_said_to_be() -> None:
 
 
 def test_cost_is_exact_and_unknown_without_a_price() -> None:
-    outcome = PLAN.play()
+    outcome = PLAN.simulate()
     seconds = Decimal(round(outcome.seconds * 10**9)) / 10**9
     assert outcome.cost_usd == (4 * Decimal("2.50") * seconds / 3600).quantize(Decimal("1e-12"))
-    unpriced = replace(PLAN, setup=replace(SETUP, usd_per_gpu_hour=None)).play()
+    unpriced = replace(PLAN, setup=replace(SETUP, usd_per_gpu_hour=None)).simulate()
     assert unpriced.cost_usd is None and unpriced.usd_per_million_output_tokens is None
 
 
 def test_spot_machines_are_cheaper_and_their_requests_go_on_elsewhere() -> None:
-    spot = Spot(share=0.5, interruptions_per_hour=900.0, return_seconds=2.0)
-    regular, mixed = PLAN.play(), replace(PLAN, spot=spot).play()
+    spot = SpotMachines(share=0.5, interruptions_per_hour=900.0, return_seconds=2.0)
+    regular, mixed = PLAN.simulate(), replace(PLAN, spot=spot).simulate()
     assert mixed.cost_usd is not None and regular.cost_usd is not None and mixed.cost_usd < regular.cost_usd
     assert mixed.served == regular.served == 600
     assert sum(use.recomputed_tokens for use in mixed.replicas) > 0
-    assert replace(PLAN, spot=Spot(share=0.0)).play() == regular
+    assert replace(PLAN, spot=SpotMachines(share=0.0)).simulate() == regular
 
 
 def test_a_workload_without_a_tenant_has_all_other_requests() -> None:

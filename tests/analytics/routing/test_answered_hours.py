@@ -23,8 +23,8 @@ from backends.store.deletion import SYNC
 from backends.store.erasure import erase_tenant, erase_user
 from backends.store.retention import apply_rules, set_rule, set_table_days
 from backends.store.row_policies import TEAM_READER, TENANT_READER, told
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import list_tables
-from backends.store.turns import StoreTurns
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.names import REQUESTS
@@ -169,7 +169,7 @@ def test_what_leaves_the_store_leaves_the_hours(filled: Any, tmp_path: Path) -> 
     assert both() == (84, 84)
     client.command("OPTIMIZE TABLE requests FINAL")
     assert both() == (84, 84)
-    assert erase_tenant(client, StoreTurns(tmp_path), "globex", lambda line: None)
+    assert erase_tenant(client, StoreLocks(tmp_path), "globex", lambda line: None)
     assert both() == (36, 36)
     client.close()
 

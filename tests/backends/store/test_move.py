@@ -15,9 +15,9 @@ from backends.store.columns import arrow_batch
 from backends.store.digests import TableDigest
 from backends.store.location import FollowingStore, StoreLocation
 from backends.store.move import move_store
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import COPY_PREFIX, list_tables
 from backends.store.transfer import CopyDiffers, load_table
-from backends.store.turns import StoreTurns
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError, StoreUnavailable
 from contracts.metering.gaps import pack_gaps
@@ -54,7 +54,7 @@ def batch_of(rows: int, tenant: str = "acme") -> Any:
 class Writer:
     """Writes batches as an exporter does: turn by turn, to where the store is now."""
 
-    def __init__(self, turns: StoreTurns, store: FollowingStore) -> None:
+    def __init__(self, turns: StoreLocks, store: FollowingStore) -> None:
         self.rows = 0
         self.failures: list[BaseException] = []
         self._turns, self._store = turns, store
@@ -104,7 +104,7 @@ def test_a_store_moves_under_load_without_losing_or_doubling_a_row(
     pair: tuple[StoreClient, StoreClient], tmp_path: Path
 ) -> None:
     source, target = pair
-    turns, location = StoreTurns(tmp_path), StoreLocation(tmp_path)
+    turns, location = StoreLocks(tmp_path), StoreLocation(tmp_path)
     claims = BatchClaims(source)
     assert claims.claim({"b1": 7, "b2": 5}) == {"b1", "b2"} and claims.claim({"b1": 3}) == set()
     writer = Writer(turns, FollowingStore(source.address, location))
@@ -134,7 +134,7 @@ def test_a_store_with_rows_is_not_moved_into(pair: tuple[StoreClient, StoreClien
     source, target = pair
     target.insert_arrow("requests", batch_of(1), deduplication_token="there")
     with pytest.raises(ConfigurationError, match="rows in .* already"):
-        move_store(source, target, StoreTurns(tmp_path), StoreLocation(tmp_path), print)
+        move_store(source, target, StoreLocks(tmp_path), StoreLocation(tmp_path), print)
     assert location_of(tmp_path, source) == source.address
     damaged = next(table for table in list_tables(source) if table.name == "attempts")
     with pytest.raises(CopyDiffers, match="the copy of attempts has 0 rows"):
@@ -147,9 +147,9 @@ def location_of(data: Path, client: StoreClient) -> Any:
 
 
 def test_a_batch_in_doubt_stops_a_command_until_it_is_settled(tmp_path: Path) -> None:
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     with turns.held(), pytest.raises(StoreUnavailable, match="does not end"):
-        with StoreTurns(tmp_path).held(patience_seconds=0):
+        with StoreLocks(tmp_path).held(patience_seconds=0):
             pass
     with turns.turn():
         pass  # ended by a signal: nobody has said that the batch is settled
@@ -163,15 +163,15 @@ def test_a_batch_in_doubt_stops_a_command_until_it_is_settled(tmp_path: Path) ->
 
 
 def test_commands_that_copy_do_not_meet(tmp_path: Path) -> None:
-    with StoreTurns(tmp_path).alone():
-        with pytest.raises(ConfigurationError, match="another command"), StoreTurns(tmp_path).alone():
+    with StoreLocks(tmp_path).alone():
+        with pytest.raises(ConfigurationError, match="another command"), StoreLocks(tmp_path).alone():
             pass
-    with StoreTurns(tmp_path).alone():
+    with StoreLocks(tmp_path).alone():
         pass
 
 
 def test_turns_wait_for_a_command_and_a_command_for_turns(tmp_path: Path) -> None:
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     order: list[str] = []
 
     def write(begun: Callable[[], None]) -> None:

@@ -19,8 +19,8 @@ from backends.store.location import FollowingStore, StoreLocation
 from backends.store.move import move_store
 from backends.store.rebuild import plan_rebuild
 from backends.store.retention import apply_rules, set_rule, set_table_days
+from backends.store.store_locks import StoreLocks
 from backends.store.tables import COPY_PREFIX, Shards, StoreTable, find_cluster, list_tables, list_views
-from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
 from tests.backends.store.test_move import Writer, batch_of
 from tests.store_cluster import StoreCluster
@@ -55,7 +55,7 @@ def test_a_server_s_store_moves_into_a_cluster_under_load_and_is_sound_there(
     empty_store: Any, cluster: StoreCluster, shard: StoreClient, tmp_path: Path
 ) -> None:
     source = empty_store.client()
-    turns, location = StoreTurns(tmp_path), StoreLocation(tmp_path)
+    turns, location = StoreLocks(tmp_path), StoreLocation(tmp_path)
     fill(source)
     assert BatchClaims(source).claim({"b1": 7}) == {"b1"}
     # Rows that a rollup still has and its base has lost: they come over as they are.
@@ -95,7 +95,7 @@ def test_a_cluster_is_checked_and_backed_up_as_one_server_is(
     cluster: StoreCluster, shard: StoreClient, other_store: Any, tmp_path: Path
 ) -> None:
     fill(shard)
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     assert check_store(shard, turns, 24, say_nothing).findings == []
     (tmp_path / "backup").mkdir()
     written = write_store(shard, turns, tmp_path / "backup", say_nothing)
@@ -124,7 +124,7 @@ def test_who_is_erased_from_a_cluster_is_gone_from_every_shard(
     cluster: StoreCluster, shard: StoreClient, tmp_path: Path
 ) -> None:
     fill(shard)
-    turns = StoreTurns(tmp_path)
+    turns = StoreLocks(tmp_path)
     by_model = count(shard, "SELECT sum(requests) FROM model_hour")
     for number, tenant in enumerate(TENANTS[:4]):
         assert erase_tenant(shard, turns, tenant, say_nothing) > 20
@@ -151,10 +151,10 @@ def test_a_cluster_is_not_moved_from_and_its_rollups_are_not_rebuilt(
     assert find_cluster(shard) == "main"
     target = other_store.client()
     with pytest.raises(ConfigurationError, match="is the cluster 'main'.*tollkeeper backup"):
-        move_store(shard, target, StoreTurns(tmp_path), StoreLocation(tmp_path), say_nothing)
+        move_store(shard, target, StoreLocks(tmp_path), StoreLocation(tmp_path), say_nothing)
     target.close()
     with pytest.raises(ConfigurationError, match="the cluster 'main', on which no rollup can be rebuilt"):
-        plan_rebuild(shard, StoreTurns(tmp_path), "requests_day")
+        plan_rebuild(shard, StoreLocks(tmp_path), "requests_day")
     views = {view.target: view for view in list_views(shard)}
     assert views["requests_day"].source == "requests_hour" or views["requests_day"].source == "requests"
     assert all("_local" not in view.select for view in views.values())

@@ -13,7 +13,7 @@ from backends.control.database import ControlDatabase
 from contracts.recording.moments import unix_ns
 from contracts.rules.limits import BudgetSpec, Scope
 from contracts.rules.periods import budget_period
-from gateway.control.budget_standing import standing_of
+from gateway.control.budget_state import state_of
 
 LIMITS, BUDGETS = "/v1/tenants/acme/limits", "/v1/tenants/acme/budgets"
 PER_MINUTE = {"level": "tenant", "metric": "tokens", "window": "minute", "amount": 1000}
@@ -124,12 +124,10 @@ def test_the_forecast_carries_on_the_pace_since_the_budget_was_made(owner: TestC
         publish_states(session, "a", [GatewayState(made, "", start, 20 * USD)], datetime.now(UTC))
         session.flush()
         budget = BudgetSpec(made, spec.scope, spec.metric, spec.amount, spec.period)
-        since_start = standing_of(session, budget, 0, start + 10 * day)
-        since_made = standing_of(session, budget, start + 6 * day, start + 10 * day)
-        too_early = standing_of(session, budget, start + 9 * day, start + 10 * day)
-        assert (
-            standing_of(session, BudgetSpec("b", spec.scope, "gpu_ns", 1, "month", ends_at_ns=start), 0, start) is None
-        )
+        since_start = state_of(session, budget, 0, start + 10 * day)
+        since_made = state_of(session, budget, start + 6 * day, start + 10 * day)
+        too_early = state_of(session, budget, start + 9 * day, start + 10 * day)
+        assert state_of(session, BudgetSpec("b", spec.scope, "gpu_ns", 1, "month", ends_at_ns=start), 0, start) is None
         session.rollback()
     assert since_start is not None and since_made is not None
     slow, fast = since_start.subjects[0], since_made.subjects[0]

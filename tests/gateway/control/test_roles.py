@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from contracts.control import Role
-from gateway.control.permissions import OPEN_PATHS, Standing, is_allowed
+from gateway.control.permissions import OPEN_PATHS, ScopedRole, is_allowed
 from tests.gateway.control.conftest import AsRole
 
 pytestmark = [
@@ -147,13 +147,13 @@ def test_a_route_that_nobody_decided_about_is_refused_to_the_owner_too(owner: Te
     owner.app.add_api_route("/metrics", undecided, include_in_schema=False)
     assert error_of(owner.get("/v1/secrets")) == (403, "permission_denied")
     assert owner.get("/metrics").status_code == 401
-    assert not any(is_allowed(standing, "GET", "/v1/secrets") for standing in Standing)
-    assert not any(is_allowed(standing, "GET", "/v1/tenantsx") for standing in Standing)
+    assert not any(is_allowed(standing, "GET", "/v1/secrets") for standing in ScopedRole)
+    assert not any(is_allowed(standing, "GET", "/v1/tenantsx") for standing in ScopedRole)
 
 
 def test_a_lead_without_a_tenant_would_still_be_a_lead() -> None:
-    assert Standing.of(Role.TEAM_LEAD, "") is Standing.TEAM_LEAD
-    assert Standing.of(Role.OWNER, "acme") is Standing.TEAM_LEAD  # no such token is made; the least it could be
+    assert ScopedRole.of(Role.TEAM_LEAD, "") is ScopedRole.TEAM_LEAD
+    assert ScopedRole.of(Role.OWNER, "acme") is ScopedRole.TEAM_LEAD  # no such token is made; the least it could be
 
 
 def test_another_tenant_does_not_exist_for_who_is_bound_to_one(owner: TestClient, as_role: AsRole) -> None:

@@ -20,7 +20,7 @@ _SETTLED: Final = b"0"
 _POLL_SECONDS: Final = 0.01
 
 
-class StoreTurns:
+class StoreLocks:
     """Locks for one installation's store, safe to use from several threads and processes."""
 
     def __init__(self, data: Path) -> None:

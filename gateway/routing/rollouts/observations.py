@@ -20,7 +20,7 @@ def attempt_of(life: RequestState, model: str) -> Attempt | None:
     return asked[-1] if asked else None
 
 
-def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> ObservedRequest | None:
+def observation_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> ObservedRequest | None:
     """Return what an attempt shows about its model; `None` if nothing: its client disconnected, or the request was
     invalid.
 

@@ -24,7 +24,7 @@ _CHECKED_SECONDS: Final = 5.0  # cache time of a session's check; an ended sessi
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 
 
-def arrive() -> Viewer | None:
+def identify_viewer() -> Viewer | None:
     """Return the viewer of this page run; `None` if they must sign in first.
 
     A session takes precedence over local access, so that a local user can see what another user sees. Raises

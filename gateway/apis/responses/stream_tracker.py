@@ -46,7 +46,7 @@ def _read(event: bytes) -> _Event:
     return _events.decode(data_of(event))
 
 
-class ResponsePassage(NativePassage):
+class ResponseStreamTracker(NativePassage):
     """One stream. Its events were read before, so they can be read."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.orm import Session
 
 from analytics.query_time import QueryTime
-from analytics.slo.report import Standing, slo_report
+from analytics.slo.report import ObjectiveState, slo_report
 from backends.control.slos import load_objectives
 from backends.store.client import StoreClient
 from contracts.rules.objectives import Objective
@@ -25,6 +25,6 @@ def objective_list(session: Session, tenant: str | None = None) -> ObjectiveList
     return ObjectiveList(objectives, tuple(repr(each) for each in objectives))
 
 
-def standings(store: StoreClient, promised: ObjectiveList, asked: QueryTime) -> tuple[Standing, ...]:
+def objective_states(store: StoreClient, promised: ObjectiveList, asked: QueryTime) -> tuple[ObjectiveState, ...]:
     """Return the state of objectives, as `tollkeeper slo report` prints it. Raises StoreUnavailable."""
     return tuple(slo_report(store, promised.objectives, asked.moment))

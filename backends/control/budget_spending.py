@@ -16,7 +16,7 @@ from contracts.rules.periods import budget_period
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetStanding:
+class BudgetSpending:
     """The usage of one subject of a budget in one period, in the budget's base unit; times in Unix nanoseconds.
 
     `end_ns` is `None` if the period has no end. `counts_since_ns` is when counting started in it.
@@ -31,7 +31,7 @@ class BudgetStanding:
     used: int
 
 
-def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
+def load_spending(session: Session, since: datetime) -> list[BudgetSpending]:
     """Return the usage of all budgets in periods that started since a time; one query for all tenants.
 
     Unreadable budgets are left out; gateways report them.
@@ -66,7 +66,7 @@ def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
         team = subject.partition("/")[0] if spec.scope.level in ("team", "project") else ""
         is_whole = (budget_id, subject, period_start) in from_ledger  # includes usage from before the budget's creation
         counts_since_ns = start_ns if is_whole else max(start_ns, created_ns)
-        standings.append(BudgetStanding(spec, subject, team, start_ns, bounds[1], counts_since_ns, amount))
+        standings.append(BudgetSpending(spec, subject, team, start_ns, bounds[1], counts_since_ns, amount))
     return standings
 
 

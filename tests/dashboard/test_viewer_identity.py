@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from dashboard import arrival, neighbours, sign_in
-from dashboard.arrival import is_at_this_machine
+from dashboard import peer_user, sign_in, viewer_identity
 from dashboard.preferences import LOCALES, Preferences, locale_of, zone_of
 from dashboard.settings import DashboardSettings
+from dashboard.viewer_identity import is_at_this_machine
 
 HERE = {"Host": "127.0.0.1:8501", "Origin": "http://127.0.0.1:8501"}
 
@@ -63,7 +63,7 @@ def test_a_dashboard_that_others_reach_is_open_to_nobody(
     monkeypatch: pytest.MonkeyPatch, host: str, sign_in: str, is_open: bool
 ) -> None:
     chosen = DashboardSettings(host=host, dashboard_sign_in=sign_in)  # type: ignore[arg-type]  # one of its two words
-    monkeypatch.setattr(arrival, "settings", lambda: chosen)
+    monkeypatch.setattr(viewer_identity, "settings", lambda: chosen)
     assert is_at_this_machine(HERE) == is_open
 
 
@@ -78,7 +78,7 @@ def test_a_dashboard_that_others_reach_is_open_to_nobody(
 def test_a_dashboard_that_is_set_up_for_others_is_open_to_nobody(
     monkeypatch: pytest.MonkeyPatch, setting: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(arrival, "settings", lambda: DashboardSettings(**setting))  # type: ignore[arg-type]  # strings
+    monkeypatch.setattr(viewer_identity, "settings", lambda: DashboardSettings(**setting))  # type: ignore[arg-type]  # strings
     assert not is_at_this_machine(HERE)
 
 
@@ -127,12 +127,12 @@ def test_the_first_zone_and_locale_that_exist_are_taken() -> None:
 def test_whose_program_connects_is_told_by_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         near, far = client.getsockname(), server.getsockname()
-        assert neighbours._owners(near, far) == [os.getuid()]
-        assert not neighbours.is_another_user(near, far)
-        assert neighbours.is_another_user(near, ("127.0.0.1", far[1] ^ 1))  # a connection to something else
+        assert peer_user._owners(near, far) == [os.getuid()]
+        assert not peer_user.is_another_user(near, far)
+        assert peer_user.is_another_user(near, ("127.0.0.1", far[1] ^ 1))  # a connection to something else
         for owners in ([os.getuid() + 4_000], [os.getuid(), os.getuid() + 4_000]):
-            monkeypatch.setattr(neighbours, "_owners", lambda near, far, owners=owners: owners)
-            assert neighbours.is_another_user(near, far)
+            monkeypatch.setattr(peer_user, "_owners", lambda near, far, owners=owners: owners)
+            assert peer_user.is_another_user(near, far)
 
 
 # Columns of a row: its number, this end, the other end, the state, queues, timer, tries again, and whose it is.
@@ -158,25 +158,25 @@ def test_only_the_open_connection_s_own_row_tells_whose_it_is(
     table = tmp_path / "tcp"
     lines = [ROW.format(other=other, state=state, uid=uid) for other, state, uid in rows]
     table.write_text("\n".join(["  sl  local_address rem_address", *lines]))
-    monkeypatch.setattr(neighbours, "_TABLES", (table, tmp_path / "tcp6"))
+    monkeypatch.setattr(peer_user, "_TABLES", (table, tmp_path / "tcp6"))
     monkeypatch.setattr(os, "getuid", lambda: 1_000)
-    assert neighbours.is_another_user(("127.0.0.1", 50_000), ("127.0.0.1", 8501)) == is_another
+    assert peer_user.is_another_user(("127.0.0.1", 50_000), ("127.0.0.1", 8501)) == is_another
 
 
 @pytest.mark.parametrize("client", [None, ("testclient", 50_000), ("192.0.2.1", 1)])
 def test_where_it_cannot_be_told_whose_it_is_nobody_is_accused(client: tuple[str, int] | None) -> None:
-    assert not neighbours.is_another_user(client, ("192.0.2.2", 8501))
-    assert not neighbours.is_another_user(client, None)
+    assert not peer_user.is_another_user(client, ("192.0.2.2", 8501))
+    assert not peer_user.is_another_user(client, None)
 
 
 def test_without_tables_nobody_is_accused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(neighbours, "_TABLES", (tmp_path / "tcp",))
-    assert not neighbours.is_another_user(("127.0.0.1", 50_000), ("127.0.0.1", 8501))
+    monkeypatch.setattr(peer_user, "_TABLES", (tmp_path / "tcp",))
+    assert not peer_user.is_another_user(("127.0.0.1", 50_000), ("127.0.0.1", 8501))
 
 
 def test_addresses_are_written_as_the_kernel_does() -> None:
-    assert neighbours._written(("127.0.0.1", 8501)) == {
+    assert peer_user._written(("127.0.0.1", 8501)) == {
         "0100007F:2135",
         "0000000000000000FFFF00000100007F:2135",
     }
-    assert neighbours._written(("::1", 1)) == {"00000000000000000000000001000000:0001"}
+    assert peer_user._written(("::1", 1)) == {"00000000000000000000000001000000:0001"}

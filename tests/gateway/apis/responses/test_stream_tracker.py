@@ -7,7 +7,7 @@ import pytest
 
 from contracts.errors import ContentFiltered
 from contracts.metering.usage import Usage
-from gateway.apis.responses.passage import ResponsePassage
+from gateway.apis.responses.stream_tracker import ResponseStreamTracker
 
 
 def event(kind: str, number: int, **fields: Any) -> bytes:
@@ -15,13 +15,13 @@ def event(kind: str, number: int, **fields: Any) -> bytes:
     return f"event: response.{kind}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def begun() -> ResponsePassage:
-    passage = ResponsePassage()
+def begun() -> ResponseStreamTracker:
+    passage = ResponseStreamTracker()
     passage.take(event("created", 0, response={"id": "resp_1", "object": "response", "model": "m"}))
     return passage
 
 
-def output_of(passage: ResponsePassage) -> list[dict[str, Any]]:
+def output_of(passage: ResponseStreamTracker) -> list[dict[str, Any]]:
     ended = passage.ending(ContentFiltered("stopped"), Usage(input_text=1, output_text=2))
     response = json.loads(ended.split(b"data: ", 1)[1])["response"]
     assert response["id"] == "resp_1" and response["status"] == "incomplete"

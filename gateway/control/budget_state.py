@@ -21,7 +21,7 @@ _MOST_SUBJECTS = 100
 Unit = Literal["usd", "gpu_milliseconds"]
 
 
-class SubjectStandingOut(BaseModel):
+class SubjectStateOut(BaseModel):
     """State of one subject. Amounts are exact decimal text in the budget's unit."""
 
     subject: str = Field(description="Empty for the tenant as a whole")
@@ -48,7 +48,7 @@ class SubjectStandingOut(BaseModel):
     )
 
 
-class BudgetStandingOut(BaseModel):
+class BudgetStateOut(BaseModel):
     """State of a budget in the current period."""
 
     unit: Unit
@@ -56,7 +56,7 @@ class BudgetStandingOut(BaseModel):
     time_zone: str
     period_start: datetime = Field(description="In the tenant's time zone")
     period_end: datetime | None = Field(description="Exclusive; null: it has no end")
-    subjects: list[SubjectStandingOut] = Field(
+    subjects: list[SubjectStateOut] = Field(
         description="One entry; with subject '*' one per subject, highest spending first, at most 100"
     )
     has_more: bool = False
@@ -100,7 +100,7 @@ def unit_of(metric: Metric) -> Unit:
     return "usd" if metric == "pico_usd" else "gpu_milliseconds"
 
 
-def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
+def state_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStateOut | None:
     """Return a budget's state; `None` before it starts and after it has ended.
 
     The spending rate is measured since `counts_since_ns`, if that is later than the period's start and the ledger has
@@ -115,7 +115,7 @@ def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_
         spent = {budget.scope.subject: spent.get(budget.scope.subject, Spent())}
     ordered = sorted(spent.items(), key=lambda pair: (-pair[1].total, pair[0]))
     zone = ZoneInfo(budget.time_zone)
-    return BudgetStandingOut(
+    return BudgetStateOut(
         unit=unit_of(budget.metric),
         amount=exact_text(budget.metric, budget.amount),
         time_zone=budget.time_zone,
@@ -131,13 +131,13 @@ def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_
 
 def _subject_standing(
     budget: BudgetSpec, subject: str, spent: Spent, times: tuple[int, int, int, int | None]
-) -> SubjectStandingOut:
+) -> SubjectStateOut:
     metric, amount = budget.metric, budget.amount
     start_ns, made_ns, now_ns, end_ns = times
     since_ns = start_ns if spent.recounted is not None else made_ns
     outlook = budget_outlook(amount, spent.total, start_ns, since_ns, now_ns, end_ns)
     hundredths = spent.total * 10_000 // amount
-    return SubjectStandingOut(
+    return SubjectStateOut(
         subject=subject,
         spent=exact_text(metric, spent.total),
         overdraft=exact_text(metric, spent.overdraft),
