@@ -34,8 +34,7 @@ def in_own_words(error: TollkeeperError) -> TollkeeperError:
     own = _NAMES.get(field.group()) if field is not None else None
     if field is None or own is None:
         return error
-    if error.message.startswith(f"{field.group()} "):
-        error.message = own + error.message[field.end() :]
+    error.message = re.compile(rf"\A{field.group()}\b").sub(own, error.message)
     error.message = _SAID.sub(lambda found: _NAMES[found.group(1)], error.message)
     error.param = own
     return error
