@@ -169,10 +169,20 @@ def quality(
         print_json(rows)
         return
     flat = [
-        {"tenant": each.tenant, "model": each.model, **change.as_json()} for each in found for change in each.changes
+        {
+            "tenant": each.tenant,
+            "model": each.model,
+            **{name: _spoken(value) for name, value in change.as_json().items()},
+        }
+        for each in found
+        for change in each.changes
     ]
     columns = ("tenant", "model", "aspect", "verdict", "current", "reference", "psi", "ks")
     print_table(columns, flat, _cell, "no answers in this window")
+
+
+def _spoken(value: object) -> object:
+    return value.replace("_", " ") if isinstance(value, str) else value
 
 
 @contextmanager
@@ -192,7 +202,7 @@ def _list(path: str, columns: tuple[str, ...], data: Any, control_url: str, as_j
     if as_json:
         print_json(rows)
     else:
-        print_table(columns, rows, _cell, "none; add one with `create`")
+        print_table(columns, rows, _cell, "no silences; tollkeeper alerts silences create --hours 2")
 
 
 def _delete(path: str, row_id: str, data: Any, control_url: str, as_json: bool) -> None:

@@ -20,7 +20,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "When": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm:ss"),
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
     "Action": _text(help="A noun and a verb, such as key.revoke"),
-    "Object": _text(help="Id of the object that was changed"),
+    "Object": _text(width="medium", help="Id of the object that was changed"),
     "Caller's address": _text(width="small", help="Network address of the caller"),
     "Detail": _text(width="large", help="New value; secrets are never shown"),
 }

@@ -30,7 +30,7 @@ _text = st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
     "Key": _text(help="Its id, shown on records and costs"),
     "Name": _text(),
-    "Last characters": _text(width="small", help="The last characters of its secret"),
+    "Ends with": _text(width="small", help="The last characters of its secret"),
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Project": _text(width="small"),
@@ -54,7 +54,7 @@ def draw_keys(visit: Visit) -> None:
             {
                 "Key": row["id"],
                 "Name": row["name"],
-                "Last characters": row["hint"],
+                "Ends with": row["hint"],
                 "State": _state(visit, row),
                 "Team": row["team_id"],
                 "Project": row["project_id"],
@@ -84,7 +84,7 @@ def _state(visit: Visit, row: Mapping[str, Any]) -> str:
     if row["revoked_at"] is not None:
         return "revoked"
     ends = row["expires_at"]
-    return "ended" if ends is not None and datetime.fromisoformat(ends) <= visit.now else "works"
+    return "expired" if ends is not None and datetime.fromisoformat(ends) <= visit.now else "active"
 
 
 def _scopes(scopes: Mapping[str, Any]) -> str:

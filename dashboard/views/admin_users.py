@@ -38,7 +38,7 @@ _USERS: Final[dict[str, Any]] = {
 _TOKENS: Final[dict[str, Any]] = {
     "Token": _text(help="Its id"),
     "Name": _text(help="Name of the token or its owner; shown in the audit log"),
-    "Last characters": _text(width="small", help="The last characters of its secret"),
+    "Ends with": _text(width="small", help="The last characters of its secret"),
     "Role": _text(width="small"),
     "Access": _text(width="small"),
     "Account": _text(help="Account that created it; the token ends with the account. Empty: the installation's owner"),
@@ -177,7 +177,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
             {
                 "Token": row["id"],
                 "Name": row["name"],
-                "Last characters": row["hint"],
+                "Ends with": row["hint"],
                 "Role": _spoken(row["role"]),
                 "Access": _reach(row),
                 "Account": emails.get(row["account_id"], row["account_id"] or None),

@@ -32,7 +32,7 @@ _text = st.column_config.TextColumn
 _KEYS: Final[dict[str, Any]] = {
     "Name": _text(),
     "Key": _text(help="Its id, shown on records and costs"),
-    "Last characters": _text(width="small", help="The last characters of its secret"),
+    "Ends with": _text(width="small", help="The last characters of its secret"),
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Cap per month": Money(2, "Requests that would exceed it are refused"),
@@ -137,8 +137,8 @@ def _keys(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> None:
             {
                 "Name": row["name"],
                 "Key": row["id"],
-                "Last characters": row["hint"],
-                "State": "works" if row["revoked_at"] is None else "revoked",
+                "Ends with": row["hint"],
+                "State": "active" if row["revoked_at"] is None else "revoked",
                 "Team": row["team_id"],
                 "Cap per month": None if row["cap_usd"] is None else Decimal(str(row["cap_usd"])),
                 "Used this month": None if row["spent_usd"] is None else Decimal(str(row["spent_usd"])),

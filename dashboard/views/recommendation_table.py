@@ -15,7 +15,7 @@ from dashboard.table import Table
 # Arguments of the query, the same on every page so that they share one result: look-back days, and cache seconds.
 RECOMMENDED_DAYS: Final = 7
 RECOMMENDED_SECONDS: Final = 3_600
-_WIDE: Final = 270  # pixels: three lines of a recommendation
+_WIDE: Final = 270  # pixels: two lines of a recommendation in a wide window
 _text = st.column_config.TextColumn
 RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
     "Saving": Money(4, f"In the last {RECOMMENDED_DAYS} days, at current prices; a dash: no price yet"),
@@ -37,7 +37,7 @@ def show_recommendations(title: str, found: Iterable[Recommendation], formats: F
         key=key,
         columns=RECOMMENDATION_COLUMNS,
         formats=formats,
-        text_lines=3,
+        text_lines=2,
         help="Same as `tollkeeper savings`: what the last week's requests would have cost less, at current price "
         "cards. Do not add savings up: two may concern the same request.",
         empty="No recommendations: nothing in the last week's requests would save 10 % or more.",

@@ -171,7 +171,14 @@ def _serve(control: ControlClient) -> None:
         control.post("/v1/pools", {"id": pool})
         for target in targets:
             control.post(f"/v1/pools/{pool}/targets", {"id": target, "kind": "scripted", "provider": "openai"})
-        control.post("/v1/models", {"id": model, "pool": pool, "description": f"Showcase, {len(targets)} targets"})
+        control.post(
+            "/v1/models",
+            {
+                "id": model,
+                "pool": pool,
+                "description": f"Showcase, {len(targets)} target{'' if len(targets) == 1 else 's'}",
+            },
+        )
         rates = dict(zip(_LEAVES, RATES[model], strict=True))
         if f"{model}/showcase" not in carded:  # price cards remain after a reset, because bills refer to them
             control.post("/v1/prices", {"model": model, "version": f"{model}/showcase", "usd_per_mtok": rates})
