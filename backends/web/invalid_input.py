@@ -59,6 +59,11 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "or unix:///PATH",
     r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|stored:[a-z0-9][a-z0-9-]*)?$": "write env:NAME, file:/PATH or stored:NAME",
     r"^[a-z0-9][a-z0-9._-]{0,62}$": "use 1 to 63 of a-z, 0-9 and . _ -, beginning with a letter or digit",
+    r"^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$": "use 1 to 32 of a-z, 0-9 and -, beginning and ending with a letter or "
+    "digit",
+    r"^[a-z0-9-]*$": "use a-z, 0-9 and -",
+    r"^[a-z0-9_.-]*$": "use a-z, 0-9 and _ . -",
+    r"^[A-Za-z0-9_.-]+$": "use letters, digits and _ . -",
 }
 
 

@@ -63,7 +63,7 @@ from gateway.request.context import read_context, read_trace, trace_parent
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 from gateway.wire.exchange import Exchange, Headers
-from gateway.wire.public_errors import public_error
+from gateway.wire.public_errors import public_error, without_places
 
 _log = logging.getLogger(__name__)
 
@@ -440,7 +440,7 @@ def _shown(error: TollkeeperError, call: _Call) -> TollkeeperError:
     """Return an error as the caller may see it: the server by its name, never its address or the gateway's inside."""
     server, tool = call.tool.server.id, call.tool.name
     if isinstance(error, McpFailure):
-        words = error.rpc.message[:_MAX_MESSAGE]
+        words = without_places(error.rpc.message[:_MAX_MESSAGE], body=call.exchange.body)
         if call.life.guard is not None:  # guardrails have not seen them
             words = f"code {error.rpc.code}"
         return _as(error, f"the tool {tool!r} failed: its server reported {words}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from backends.secrets.secret_files import SecretFiles
+from backends.web.invalid_input import reason_of
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from tests.gateway.control.conftest import ON_SQLITE
@@ -27,6 +28,19 @@ def test_every_operation_names_its_errors(owner: TestClient) -> None:
             assert {"400", "413"} <= said, (method, path)
     schemas = owner.get("/openapi.json").json()["components"]["schemas"]
     assert "Error" in schemas and "HTTPValidationError" not in schemas
+
+
+@ON_SQLITE
+def test_every_pattern_of_a_field_has_words(owner: TestClient) -> None:
+    found: set[str] = set()
+    rest: list[object] = [owner.get("/openapi.json").json()["components"]["schemas"]]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict) and isinstance(one.get("pattern"), str):
+            found.add(one["pattern"])
+        rest += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    refused = {"type": "string_pattern_mismatch", "msg": ""}
+    assert [one for one in found if "must match" in reason_of({**refused, "ctx": {"pattern": one}})] == []
 
 
 @ON_SQLITE

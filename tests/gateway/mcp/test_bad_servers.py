@@ -242,12 +242,12 @@ async def test_a_result_that_breaks_its_own_output_schema_is_not_passed_on(start
 
 async def test_a_servers_own_error_is_told_in_its_words(start_gateway, raw):
     async def answer(one: Call) -> None:
-        one.error(-32603, "the database is being rebuilt")
+        one.error(-32603, "the database is being rebuilt at http://10.0.0.9:5432/tickets from /srv/db/backup")
 
     server = await raw(answer)
     gateway = await start_gateway(with_servers({"name": "db", "url": server.url, "price_usd": "1"}))
     code, text = failure(await call(gateway, "db__go"))
-    assert code == "mcp_server_error" and "the database is being rebuilt" in text
+    assert code == "mcp_server_error" and "the database is being rebuilt at [address] from [path]" in text
     [record] = tool_calls(gateway)
     assert (record.outcome, record.cost_pico_usd, record.cost_basis) == ("error", 0, "free")
 
