@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from backends.store.address import StoreAddress
 from backends.store.client import Row, StoreClient
-from backends.store.row_policies import told
+from backends.store.row_policies import row_policy_settings
 from contracts.errors import NotFound, PermissionDenied, StoreRefused
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class BoundStore(StoreClient):
                 raise PermissionDenied(f"this is not stored by {name}, and you may see only {name} {mine!r}")
         if not self._is_policed or self.access.tenant is None:
             return settings
-        return {**(settings or {}), **told(self.access.tenant, self.access.team)}
+        return {**(settings or {}), **row_policy_settings(self.access.tenant, self.access.team)}
 
 
 @contextmanager

@@ -28,7 +28,7 @@ _TEAM_REACH: Final = timedelta(days=31)  # look-back for a team's values, which 
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DistinctValue:
     """One value, and the time of the last request with it (UTC, to the second)."""
 
     value: str
@@ -47,18 +47,18 @@ def made_in_order(session: Session, kind: Kind, tenant: str | None = None) -> tu
     return tuple(dict.fromkeys(session.scalars(wanted)))
 
 
-def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple[Seen, ...]:
+def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple[DistinctValue, ...]:
     """Return the recorded values of a kind, of one tenant or of all, sorted by name. Raises StoreUnavailable."""
     parameters = {"kind": kind, "tenant": tenant, "value_limit": MAX_VALUES}
     return tuple(
-        Seen(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
+        DistinctValue(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
         for row in store.query(query("distinct"), parameters)
     )
 
 
 def distinct_of_team(
     store: StoreClient, kind: Literal["model", "project", "key_id"], tenant: str, team: str, now: datetime
-) -> tuple[Seen, ...]:
+) -> tuple[DistinctValue, ...]:
     """Return the values of a kind that one team used in the last 31 days, sorted by name. Raises StoreUnavailable."""
     hour = int(now.timestamp()) // 3_600 * 3_600
     parameters = {
@@ -70,6 +70,6 @@ def distinct_of_team(
         "value_limit": MAX_VALUES,
     }
     return tuple(
-        Seen(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
+        DistinctValue(text_of(row["value"]), datetime.fromtimestamp(number_of(row["last_seen_s"]), UTC))
         for row in store.query(query("team_values"), parameters)
     )

@@ -21,7 +21,7 @@ def change(changes: Mapping[str, str | None]) -> None:
     st.query_params.from_dict({name: value for name, value in address.items() if value})
 
 
-def travelling() -> dict[str, str]:
+def carried_filters() -> dict[str, str]:
     """Return the filters in the page's URL, which a link to another page carries."""
     address = st.query_params.to_dict()
     return {name: address[name] for name in TRAVELLING if address.get(name)}
@@ -39,7 +39,7 @@ def page_link(
     if page is None:
         st.markdown(label, help=help or None)
         return
-    wanted = {**travelling(), **(parameters or {})}
+    wanted = {**carried_filters(), **(parameters or {})}
     st.page_link(
         page,
         label=label,

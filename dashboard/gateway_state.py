@@ -16,7 +16,7 @@ _KEPT_SECONDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class UnavailableTarget:
     """A target that gets no normal requests. `seconds`: minimum remaining time; 0 if a probe is due now."""
 
     state: str
@@ -47,7 +47,7 @@ class Replica:
 class GatewayState:
     """State of targets, by "pool/target"; unknown if `problem` is not empty, because the gateway did not answer."""
 
-    away: Mapping[str, Away] = field(default_factory=dict)
+    away: Mapping[str, UnavailableTarget] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
     replicas: Mapping[str, Replica] = field(default_factory=dict)
     policies: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def _state(said: Mapping[str, Any]) -> GatewayState:
     pools = said["routing"]["pools"]
     return GatewayState(
         away={
-            name: Away(str(one["state"]), float(one["seconds"]), str(one["why"]))
+            name: UnavailableTarget(str(one["state"]), float(one["seconds"]), str(one["why"]))
             for name, one in said["targets_away"].items()
         },
         changes=tuple(

@@ -14,7 +14,7 @@ _MAX_ERROR: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PlaygroundResult:
     """The result of a prompt. `problem`: the error message if it failed; counts are `None` if not reported."""
 
     request_id: str = ""
@@ -49,7 +49,7 @@ class Playground:
         except (ValueError, LookupError, TypeError):
             return [], f"{self._url} answers, but not as a gateway"
 
-    def ask(self, key: str, body: dict[str, Any], show: Callable[[str], None]) -> Tried:
+    def ask(self, key: str, body: dict[str, Any], show: Callable[[str], None]) -> PlaygroundResult:
         """Send a chat and return the result; `show` is called with the text received so far. Never raises."""
         begun = time.perf_counter()
         wanted = {**body, "stream": True, "stream_options": {"include_usage": True}}
@@ -58,18 +58,18 @@ class Playground:
                 request_id = reply.headers.get("x-request-id", "")
                 if not reply.is_success:
                     message = _message(reply.status_code, reply.read())
-                    return Tried(request_id, status=reply.status_code, problem=message)
+                    return PlaygroundResult(request_id, status=reply.status_code, problem=message)
                 return _read(reply, request_id, begun, show)
         except (httpx.HTTPError, httpx.InvalidURL):
-            return Tried(problem=self._away())
+            return PlaygroundResult(problem=self._away())
         except (ValueError, LookupError, TypeError):
-            return Tried(problem=f"{self._url} answers, but not as a gateway")
+            return PlaygroundResult(problem=f"{self._url} answers, but not as a gateway")
 
     def _away(self) -> str:
         return f"the gateway does not answer at {self._url}; set TOLLKEEPER_GATEWAY_URL to its URL"
 
 
-def _read(reply: httpx.Response, request_id: str, begun: float, show: Callable[[str], None]) -> Tried:
+def _read(reply: httpx.Response, request_id: str, begun: float, show: Callable[[str], None]) -> PlaygroundResult:
     text, finish_reason, problem = "", "", ""
     first: float | None = None
     usage: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def _read(reply: httpx.Response, request_id: str, begun: float, show: Callable[[
                 show(text)
     ended = time.perf_counter()
     details = usage.get("prompt_tokens_details") or {}
-    return Tried(
+    return PlaygroundResult(
         request_id,
         text,
         finish_reason,

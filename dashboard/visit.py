@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
-from analytics.distinct import Kind, Seen, distinct, distinct_of_team, made_in_order
+from analytics.distinct import DistinctValue, Kind, distinct, distinct_of_team, made_in_order
 from analytics.scope import Scope
 from contracts.errors import ControlUnavailable
 from dashboard import charts
@@ -116,7 +116,7 @@ class Visit:
         """
         return [seen.value for seen in self.seen(kind)]
 
-    def seen(self, kind: Kind) -> tuple[Seen, ...]:
+    def seen(self, kind: Kind) -> tuple[DistinctValue, ...]:
         """Return the values of `choices`, each with the time when it was last seen."""
         return seen_by(self.viewer, kind, self.scope.tenant, self.now)
 
@@ -132,7 +132,7 @@ class Visit:
 
 def seen_by(
     viewer: Viewer, kind: Kind, tenant: str | None, now: datetime, seconds: float = CHOICE_SECONDS
-) -> tuple[Seen, ...]:
+) -> tuple[DistinctValue, ...]:
     """Return the values of a kind that a viewer may see, of one tenant unless it is `None`.
 
     The list is at most `seconds` old.
@@ -142,7 +142,7 @@ def seen_by(
         return ask_store(distinct, access, seconds, kind, access.tenant or tenant)
     if kind in ("tenant", "team"):
         own = access.tenant if kind == "tenant" else access.team
-        return (Seen(own, now),)
+        return (DistinctValue(own, now),)
     if kind not in ("model", "project", "key_id"):
         return ()
     hour = now.replace(minute=0, second=0, microsecond=0)

@@ -25,7 +25,7 @@ from analytics.books.closing import (
     credit_invoice,
     reopen_month,
     review_month,
-    strangers_usage,
+    usage_of_unknown_tenants,
 )
 from analytics.books.documents import TITLES
 from analytics.books.projection import copy_missing
@@ -301,7 +301,7 @@ def close_command(
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         author = book_author(opened.database, opened.secrets, os.environ, now)
         done = close_month(opened.store, opened.database, author, month, tenant=tenant)
-        strangers = {} if tenant else strangers_usage(opened.store, opened.database, month, now)
+        strangers = {} if tenant else usage_of_unknown_tenants(opened.store, opened.database, month, now)
     for name, amount in strangers.items():
         typer.echo(
             f"not billed: {usd(amount):f} USD of {name}, which is not a tenant here; create it "

@@ -73,10 +73,10 @@ def plan_command(
     """Simulate how a pool of replicas would serve recorded traffic; engine speed is estimated from measurements."""
     use_compiled()
     # Imported here: compiled modules are found from now on, and numpy would slow down every other command.
-    from tollkeeper.planning import Asked, answer
+    from tollkeeper.planning import PlanOptions, answer
 
     with one_line_errors():
-        asked = Asked(
+        asked = PlanOptions(
             data=data, store_url=store_url, hours=hours, model=model, trace=trace, made=made, rate=rate,
             input_tokens=input_tokens, output_tokens=output_tokens, setup=setup, replicas=replicas, policy=policy,
             seed=seed, ttft_p95_ms=ttft_p95_ms, gap_p95_ms=gap_p95_ms, traffic=traffic, without=tuple(without or ()),

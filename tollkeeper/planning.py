@@ -20,7 +20,7 @@ from tollkeeper.replay.formats import read_trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlanOptions:
     """The options of `tollkeeper plan`; those not given are `None` or empty."""
 
     data: Path
@@ -52,7 +52,7 @@ class Asked:
     spot_share: float | None
 
 
-def answer(asked: Asked) -> dict[str, object]:
+def answer(asked: PlanOptions) -> dict[str, object]:
     """Determine workload and replica, simulate the current and the changed setup, and return the result as JSON types.
 
     Raises InvalidRequest for contradictory options, and errors if the store has too few records or does not answer.
@@ -80,7 +80,7 @@ def answer(asked: Asked) -> dict[str, object]:
     return simulate(question, workload, setup)
 
 
-def _found(asked: Asked) -> tuple[Workload, ReplicaSetup]:
+def _found(asked: PlanOptions) -> tuple[Workload, ReplicaSetup]:
     workload, setup = None, None if asked.setup is None else read_setup(asked.setup)
     if asked.trace is not None and asked.made is not None:
         raise InvalidRequest("--trace contradicts --generate; give one workload")

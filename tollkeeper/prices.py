@@ -11,7 +11,7 @@ import typer
 
 from analytics.prices.catalogue import catalogue_cards
 from analytics.prices.listing import (
-    Sold,
+    SoldModel,
     adjusted,
     as_new_price,
     bought_under_one_name,
@@ -100,7 +100,7 @@ def import_list(
     _print(made, as_json, "no card is missing" if not (refused or without_room) else "nothing was imported")
 
 
-def _listed(sold: Sold, table: LitellmTable | None, refused: list[str], tenant: str) -> tuple[PriceCard, ...]:
+def _listed(sold: SoldModel, table: LitellmTable | None, refused: list[str], tenant: str) -> tuple[PriceCard, ...]:
     try:
         return listed_cards(sold, table)
     except TollkeeperError as error:

@@ -9,7 +9,7 @@ from typing import Final, cast
 from analytics.alerts.links import Links, with_links
 from backends.channels.base import Notice, Outcome, Sender
 from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
-from backends.control.change_look import ChangeLook
+from backends.control.change_detector import ChangeDetector
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.errors import ConfigurationError
@@ -39,7 +39,7 @@ class Dispatcher:
         self._senders = senders
         self._now = now
         self._is_stopping = False
-        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
+        self._look = ChangeDetector(database.url, _ASK_EVERY_SECONDS)
 
     async def look(self) -> int:
         """Call `send_due` if the control database has changed or a retry may be due; return the number delivered."""

@@ -17,7 +17,7 @@ from analytics.books.closing import (
     credit_invoice,
     reopen_month,
     review_month,
-    strangers_usage,
+    usage_of_unknown_tenants,
 )
 from analytics.books.rendering import adjustment_as_json, document_as_json, period_as_json, preview_as_json
 from analytics.books.rerating import RerateQuestion
@@ -171,7 +171,7 @@ def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, data
         }
         for one in done
     ]
-    strangers = {} if body.tenant else strangers_usage(store, database, month, author.at)
+    strangers = {} if body.tenant else usage_of_unknown_tenants(store, database, month, author.at)
     return {"data": closed, "not_billed": {name: format(usd(amount), "f") for name, amount in strangers.items()}}
 
 

@@ -125,7 +125,7 @@ def close_month(
     return done
 
 
-def strangers_usage(store: StoreClient, database: ControlDatabase, month: str, at: datetime) -> dict[str, int]:
+def usage_of_unknown_tenants(store: StoreClient, database: ControlDatabase, month: str, at: datetime) -> dict[str, int]:
     """Return a month's usage, in pico-USD, of names that are not tenants here, so that no invoice bills it.
 
     Such names come from gateways whose tenants are in a file. Raises InvalidRequest for an invalid month.

@@ -39,7 +39,7 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class GeneratedRequests:
     """Generated requests: number, rate per second, and mean lengths in tokens."""
 
     requests: int
@@ -58,7 +58,7 @@ class PlanJob:
     what_if: WhatIf
     hours: float = 1.0
     model: str = ""
-    made: Made | None = None
+    made: GeneratedRequests | None = None
     setup: str = ""
 
     def as_bytes(self) -> bytes:

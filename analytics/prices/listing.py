@@ -24,7 +24,7 @@ _DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose custom
 
 
 @dataclass(frozen=True, slots=True)
-class Sold:
+class SoldModel:
     """A model as applications request it, and its provider and name there.
 
     `provider` is its name in records and cards. `kind` is the target's, `library_provider` the provider that a LiteLLM
@@ -39,12 +39,12 @@ class Sold:
     region: str = ""
 
 
-def sold_models(session: Session) -> list[Sold]:
+def sold_models(session: Session) -> list[SoldModel]:
     """Return pools' models whose targets name a provider or are of kind litellm."""
     wanted = select(Model.id, Target.provider, Target.model, Target.kind, Target.settings, Pool.region)
     joined = wanted.join(Target, Target.pool_id == Model.pool_id).join(Pool, Pool.id == Model.pool_id)
     found = {
-        Sold(model, provider or kind, upstream or model, kind, _library_provider(settings), region)
+        SoldModel(model, provider or kind, upstream or model, kind, _library_provider(settings), region)
         for model, provider, upstream, kind, settings, region in session.execute(joined).all()
         if provider or kind == _LITELLM
     }
@@ -56,13 +56,15 @@ def _library_provider(settings: Mapping[str, object]) -> str:
     return str(params.get("custom_llm_provider") or "") if isinstance(params, dict) else ""
 
 
-def without_card(sold: Iterable[Sold], known: Sequence[AnyCard], now: datetime, tenant: str = "") -> list[Sold]:
+def without_card(
+    sold: Iterable[SoldModel], known: Sequence[AnyCard], now: datetime, tenant: str = ""
+) -> list[SoldModel]:
     """Return the models without a valid price card; with a tenant, only its own cards count."""
     book = PriceBook([card for card in known if not tenant or card.tenant == tenant])
     return [one for one in sold if book.card_for(one.model, tenant, now, one.provider, one.region) is None]
 
 
-def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
+def bought_under_one_name(sold: Sequence[SoldModel]) -> tuple[list[SoldModel], list[str]]:
     """Return the models with one name at their provider, and messages on the others, as one card cannot price both."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in sold:
@@ -76,11 +78,11 @@ def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
     return [one for one in sold if len(names[one.model, one.provider]) == 1], refused
 
 
-def _name(sold: Sold) -> tuple[str, str, str]:
+def _name(sold: SoldModel) -> tuple[str, str, str]:
     return sold.model, sold.provider, sold.upstream
 
 
-def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...]:
+def listed_cards(sold: SoldModel, table: LitellmTable | None) -> tuple[PriceCard, ...]:
     """Return the cards of one model: from the catalogue, else from `table`.
 
     Raises NotFound if neither has it under any of its names, Unpriceable or ConfigurationError if a card cannot express
@@ -111,7 +113,7 @@ def listed_cards(sold: Sold, table: LitellmTable | None) -> tuple[PriceCard, ...
     raise why or _unknown(sold, names, table)
 
 
-def _unknown(sold: Sold, names: Sequence[PricedName], table: LitellmTable | None) -> NotFound:
+def _unknown(sold: SoldModel, names: Sequence[PricedName], table: LitellmTable | None) -> NotFound:
     lists = catalogue_version() if table is None else f"{catalogue_version()} and {table.version}"
     tried = " or ".join(f"{name.model!r}" for name in names)
     provider = names[0].provider

@@ -13,7 +13,7 @@ from analytics.cost.periods import month_of
 from analytics.cost.question import CostQuestion
 from analytics.gpu.standard_cost import usd_per_mtok
 from analytics.prices.catalogue import catalogue_version
-from analytics.prices.listing import Sold, adjusted, as_new_price, bought_under_one_name, listed_cards, sold_models
+from analytics.prices.listing import SoldModel, adjusted, as_new_price, bought_under_one_name, listed_cards, sold_models
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import usage_groups
@@ -99,7 +99,7 @@ def last_month(now: datetime) -> tuple[str, Period]:
 
 
 def price_changes(
-    sold: Iterable[Sold], known: Sequence[AnyCard], table: LitellmTable | None, now: datetime
+    sold: Iterable[SoldModel], known: Sequence[AnyCard], table: LitellmTable | None, now: datetime
 ) -> tuple[list[PriceChange], list[str]]:
     """Return the imported cards whose list price changed, and messages on cards that cannot be compared.
 

@@ -21,7 +21,7 @@ MAX_SESSIONS: Final = 20  # per user; a further one ends the oldest
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ValidSession:
     """A valid session and its account."""
 
     id: str
@@ -73,7 +73,7 @@ def begin_session(
     return begun
 
 
-def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> Found | None:
+def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> ValidSession | None:
     """Return the session of this secret; `None` if it is invalid or has ended, or its user is disabled."""
     digest = digest_of(secret, pepper).hex()
     row = session.execute(
@@ -87,7 +87,7 @@ def find_session(session: Session, secret: str, pepper: bytes, now: datetime) ->
     found, user, grant = row
     if found.ended_at is not None or found.expires_at <= now or not user.is_active:
         return None
-    return Found(found.id, Account(user, grant.role, grant.tenant_id, grant.team_id), found.expires_at)
+    return ValidSession(found.id, Account(user, grant.role, grant.tenant_id, grant.team_id), found.expires_at)
 
 
 def end_session(session: Session, author: Author, secret: str, pepper: bytes) -> None:

@@ -32,8 +32,8 @@ class StaleConnection(UpstreamBroken):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests have subclasses
-class Asker(ABC):
-    """Sender of a request, notified when its reply ends. A class, because compiled calls of a protocol are slower
+class ReplyEndListener(ABC):
+    """Is notified when the reply to a request ends. An abstract class, because compiled calls of a protocol are slower
     (decision 0071).
     """
 
@@ -81,7 +81,7 @@ class ChunkReceiver(Receiver, Protocol):
         """
 
 
-class Home(Protocol):
+class PoolCallbacks(Protocol):
     """The attributes and methods of the pool that a connection uses."""
 
     origin: Origin
@@ -95,7 +95,7 @@ class Home(Protocol):
 class Connection:
     """One connection: idle, or carrying exactly one exchange. Implements `asyncio.Protocol` without subclassing it."""
 
-    def __init__(self, pool: Home, time: Callable[[], float] | None = None) -> None:
+    def __init__(self, pool: PoolCallbacks, time: Callable[[], float] | None = None) -> None:
         """`time` returns the same as `pool.clock`, but is faster."""
         # Accessed for every chunk, so kept next to each other in memory. `_chunks` is set only while the parser is
         # between two chunks, so that recognized ones need not pass it.
@@ -107,7 +107,7 @@ class Connection:
         self.pool = pool
         self.transport: asyncio.Transport | None = None
         self.receiver: Receiver | None = None
-        self._asker: Asker | None = None
+        self._listener: ReplyEndListener | None = None
         self._has_ended_well = False
         self.idle_since = 0.0
         self.expires = 0.0
@@ -308,15 +308,17 @@ class Connection:
 
     # the pool's side
 
-    def send(self, head: bytes, body: bytes, receiver: Receiver | None, asker: Asker, *, is_reused: bool) -> None:
-        """Send a request, and notify `asker` when its reply ends.
+    def send(
+        self, head: bytes, body: bytes, receiver: Receiver | None, listener: ReplyEndListener, *, is_reused: bool
+    ) -> None:
+        """Send a request, and notify `listener` when its reply ends.
 
         If `receiver` is `None`, the caller must set it before the event loop's next turn, in which the reply may
         arrive.
         """
         assert self.transport is not None
         now = self._time()
-        self.receiver, self._asker = receiver, asker
+        self.receiver, self._listener = receiver, listener
         self._is_awaited = True
         self._head_bytes = self._taken_bytes = self._idle_bytes = 0
         self._has_head = self._has_body = self._keep = self._is_complete = self._has_ended_well = False
@@ -330,7 +332,7 @@ class Connection:
 
     def release(self) -> None:
         """Return the connection to the pool, or close it if it cannot be reused."""
-        self.receiver = self._asker = self._chunks = None
+        self.receiver = self._listener = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
             self.resume()
@@ -388,10 +390,10 @@ class Connection:
     def _end(self, error: Exception | None) -> None:
         """Notify the sender of the reply's end, once. Bytes that follow are unsolicited."""
         self._is_awaited = False
-        asker, self._asker = self._asker, None
-        if asker is not None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
             self._has_ended_well = error is None
-            asker.reply_ended(error)
+            listener.reply_ended(error)
 
     def _was_stale(self, exc: Exception | None) -> bool:
         is_closed = exc is None or isinstance(exc, OSError)  # by the target, or what is between

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from backends.http_client.http_connection import Asker, Connection, Receiver, StaleConnection
+from backends.http_client.http_connection import Connection, Receiver, ReplyEndListener, StaleConnection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_timeouts import Timeouts
 from backends.network.tls import TlsFiles, client_tls, tls_refusal
@@ -146,16 +146,16 @@ class HttpPool:
         request = Request(head, body, receiver)
         return Exchange(self, request, *await self.begin(request, self._take_idle()))
 
-    def send_at_once(self, head: bytes, body: bytes, asker: Asker) -> Connection | None:
+    def send_at_once(self, head: bytes, body: bytes, listener: ReplyEndListener) -> Connection | None:
         """Send a request on an idle connection and return the connection; `None` if none is idle.
 
-        `asker` is notified of the reply's end. The caller must set the connection's `receiver` before the event loop's
-        next turn, and call its `release` at the end, which aborts an unfinished reply.
+        `listener` is notified of the reply's end. The caller must set the connection's `receiver` before the next turn
+        of the event loop, and call the connection's `release` at the end, which aborts an unfinished reply.
         """
         connection = self._take_idle()
         if connection is not None:
             self._busy.add(connection)
-            connection.send(head, body, None, asker, is_reused=True)
+            connection.send(head, body, None, listener, is_reused=True)
         return connection
 
     async def begin(self, request: Request, idle: Connection | None) -> tuple[Connection, asyncio.Future[None]]:
@@ -277,7 +277,7 @@ class HttpPool:
         return next_due
 
 
-class _Waiting(Asker):
+class _Waiting(ReplyEndListener):
     """Resolves the future of a task that awaits a reply's end."""
 
     __slots__ = ("_done",)

@@ -48,7 +48,7 @@ POLICIES: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def told(tenant: str, team: str | None) -> dict[str, object]:
+def row_policy_settings(tenant: str, team: str | None) -> dict[str, object]:
     """Return the query settings that select the tenant, and the team unless it is `None`."""
     reach = {"tenant": tenant} if team is None else {"tenant": tenant, "team": team}
     return {REACH_SETTING: json.dumps(reach, separators=(",", ":"))}

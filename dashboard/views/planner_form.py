@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from analytics.planner.hardware import GPUS, WEIGHT_BYTES
-from analytics.planner.question import Made, PlanJob, WhatIf
+from analytics.planner.question import GeneratedRequests, PlanJob, WhatIf
 from contracts.errors import InvalidRequest
 from contracts.serving.pool_choices import POLICY_NAMES
 from dashboard.panels import panel
@@ -58,7 +58,7 @@ def asked_for(visit: Visit) -> PlanJob:
     return PlanJob(what_if=what_if, hours=hours, model=model, made=made, setup=setup)
 
 
-def _workload(visit: Visit) -> tuple[float, str, Made | None]:
+def _workload(visit: Visit) -> tuple[float, str, GeneratedRequests | None]:
     with panel("Workload", help="The requests to simulate."):
         kind = st.segmented_control(
             "Workload", (_RECORDED, _MADE), default=_RECORDED, key="plan_kind", required=True,
@@ -79,7 +79,7 @@ def _workload(visit: Visit) -> tuple[float, str, Made | None]:
         )  # fmt: skip
         if kind == _RECORDED:
             return hours, model, None
-        return hours, model, Made(
+        return hours, model, GeneratedRequests(
             requests=int(left.number_input("Requests", 1, 5_000_000, 1000, key="plan_made")),
             per_second=right.number_input("Requests per second", 0.0001, None, 1.0, key="plan_rate"),
             input_tokens=left.number_input("Mean prompt, tokens", 1.0, None, 512.0, key="plan_input"),

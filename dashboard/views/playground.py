@@ -13,7 +13,7 @@ from dashboard import address
 from dashboard.formats import UNKNOWN
 from dashboard.page import EVERYONE, PEOPLE, Page
 from dashboard.panels import Figure, note, panel, show_figures
-from dashboard.playground_run import Playground, Tried
+from dashboard.playground_run import Playground, PlaygroundResult
 from dashboard.reader import settings
 from dashboard.states import escaped, sentence
 from dashboard.visit import Visit
@@ -54,7 +54,7 @@ def draw(visit: Visit) -> None:
             st.error(sentence(said), icon=":material/error:")
             return
         _form(key, models)
-    tried: Tried | None = st.session_state.get(_TRIED)
+    tried: PlaygroundResult | None = st.session_state.get(_TRIED)
     if tried is not None:
         _outcome(visit, tried)
 
@@ -93,7 +93,7 @@ def _form(key: str, models: list[str]) -> None:
     place.empty()
 
 
-def _outcome(visit: Visit, tried: Tried) -> None:
+def _outcome(visit: Visit, tried: PlaygroundResult) -> None:
     with panel("Answer"):
         if tried.text:
             st.text(tried.text)
@@ -124,7 +124,7 @@ def _outcome(visit: Visit, tried: Tried) -> None:
             note(f"Request {escaped(tried.request_id)} has no record that you can see: the key is of another tenant.")
 
 
-def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
+def _figures(visit: Visit, tried: PlaygroundResult, record: SingleRequest | None) -> None:
     write = visit.formats
     cost = None if record is None else record.cost_usd
     about_cost = "of its record" if cost is not None else "pending" if record is None else "unpriced"
@@ -162,7 +162,7 @@ def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
     )
 
 
-def _record(visit: Visit, tried: Tried) -> SingleRequest | None:
+def _record(visit: Visit, tried: PlaygroundResult) -> SingleRequest | None:
     """Return the request's record; `None` until it is in the store, or if the viewer may not see the key's tenant."""
     try:
         named = UUID(tried.request_id)
@@ -171,7 +171,7 @@ def _record(visit: Visit, tried: Tried) -> SingleRequest | None:
         return None
 
 
-def _wait_for(visit: Visit, tried: Tried) -> None:
+def _wait_for(visit: Visit, tried: PlaygroundResult) -> None:
     if _record(visit, tried) is not None or time.monotonic() - st.session_state[_TRIED_AT] >= _WAIT_SECONDS:
         st.rerun()
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from backends.control.change_look import ChangeLook
+from backends.control.change_detector import ChangeDetector
 from backends.control.database import ControlDatabase
 from backends.control.kept_snapshot import SnapshotKeeper
 from backends.control.snapshot import Reading, read_revision, read_snapshot
@@ -25,7 +25,7 @@ class DatabaseSource:
         self._last: Reading | None = None
         self._was_away = False
         self._has_answered = False
-        self._look = ChangeLook(self._database.url, _ASK_EVERY_SECONDS)
+        self._look = ChangeDetector(self._database.url, _ASK_EVERY_SECONDS)
 
     @property
     def has_answered(self) -> bool:

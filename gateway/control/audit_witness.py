@@ -21,7 +21,7 @@ from backends.audit.places import DirectoryPlace
 from backends.audit.signing import AuditSigner
 from backends.audit.tender import ChainTender
 from backends.control.audit_chain import WITNESS_BEGINS, begun_chains, read_rows
-from backends.control.change_look import ChangeLook
+from backends.control.change_detector import ChangeDetector
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from contracts.errors import TollkeeperError
@@ -61,7 +61,7 @@ class AuditWitness:
         self._seen = 0
         self._chain: AuditChain | None = None
         self._tender: ChainTender | None = None
-        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
+        self._look = ChangeDetector(database.url, _ASK_EVERY_SECONDS)
 
     async def run(self) -> None:
         """Copy new hashes every second, until cancelled."""

@@ -12,7 +12,7 @@ from backends.channels.base import ChannelSettings
 from backends.channels.http_post import HttpPost
 from backends.channels.inward import Network
 from backends.control.budget_events import NOW_REFUSING, claim_event, due_events, fail_event, finish_event
-from backends.control.change_look import ChangeLook
+from backends.control.change_detector import ChangeDetector
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
@@ -60,7 +60,7 @@ class WebhookDelivery:
         self._secret = secret
         self._now = now
         self._sealer = sealer
-        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
+        self._look = ChangeDetector(database.url, _ASK_EVERY_SECONDS)
         # A team's lead may write a webhook, and must not have this process call what only it can reach.
         self._http = HttpPost(ChannelSettings(timeout_seconds=timeout_seconds, inward=inward))
 

@@ -323,7 +323,9 @@ class Limiter:
         at_most = None if each is None else partial(beyond_limit, each, rule)
         if grant is None:
             return Allowance(NEVER, most, None, end, thinking_end, choices, at_most)
-        return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end, choices, at_most)
+        return Allowance(
+            grant.output_tokens, most, _OutputSource(self, life, grant), end, thinking_end, choices, at_most
+        )
 
     def extend_now(self, grant: Grant, more_output: int) -> bool:
         """Reserve more output for a running request without waiting; return whether there was room."""
@@ -507,7 +509,7 @@ class Counting:
             self._held.settle(ONE_REQUEST, self._limiter.steady_ns())
 
 
-class _Purse:
+class _OutputSource:
     """Where one answer's allowance gets more output from, and why it gets no more."""
 
     def __init__(self, limiter: Limiter, life: RequestState, grant: Grant) -> None:

@@ -24,7 +24,7 @@ _LAST_MORE: Final = (16, 4, 1)  # what is tried at the very end, where more cann
 _MOST_LEAD: Final = 32  # tokens before the end at which more is asked for
 
 
-class Purse(Protocol):
+class OutputSource(Protocol):
     """The source from which an allowance gets more output. `is_shared`: other gateways may have capacity to ask for."""
 
     is_shared: bool
@@ -70,7 +70,7 @@ class Allowance:
         self,
         reserved: int,
         most: int,
-        purse: Purse | None,
+        purse: OutputSource | None,
         end: Callable[[TollkeeperError], None],
         thinking_end: tuple[int, TollkeeperError] | None = None,
         choices: int = 1,
@@ -212,7 +212,7 @@ class Allowance:
             return max(self._most // self._choices - self._by_choice.get(index, 0), 0)
         return max(self._most - before, 0)
 
-    def _get_more(self, purse: Purse, made: int) -> None:
+    def _get_more(self, purse: OutputSource, made: int) -> None:
         lacking = max(made - self.reserved, 0)  # what comes in large pieces may have gone past the end
         more = min(min(max(self.reserved // 4, _LEAST_MORE), _MOST_MORE) + lacking, self._most - self.reserved)
         if purse.extend_now(more):
@@ -224,7 +224,7 @@ class Allowance:
         else:
             self._get_last(purse, made)
 
-    def _get_last(self, purse: Purse, made: int) -> None:
+    def _get_last(self, purse: OutputSource, made: int) -> None:
         while made >= self.reserved < self._most:
             left = self._most - self.reserved
             last = next((last for last in _LAST_MORE if last <= left and purse.extend_now(last)), 0)
@@ -233,7 +233,7 @@ class Allowance:
                 return
             self.reserved += last
 
-    async def _ask(self, purse: Purse, more: int) -> None:
+    async def _ask(self, purse: OutputSource, more: int) -> None:
         try:
             self._is_refused = not await purse.extend(more)
         finally:

@@ -21,7 +21,7 @@ from gateway.replies.reply import GeneratedReply, ReplyFacts
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class NativePassage(ABC):
+class NativeStreamTracker(ABC):
     """Follows the events of a stream in the client's own API while they are forwarded."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class TranslatedReply(GeneratedReply):
         facts: ReplyFacts,
         request: TranslatedChat,
         renderer: AnswerRenderer | None,  # as of a GeneratedReply
-        passage: NativePassage | None = None,
+        passage: NativeStreamTracker | None = None,
     ) -> None:
         super().__init__(facts, request, renderer)
         self._passage = passage

@@ -16,12 +16,12 @@ from gateway.request.journey import goes_on
 from gateway.request.request_state import RequestState
 from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
+from gateway.routing.routes.fallback_chain import FallbackChain
 from gateway.routing.routes.held_reply import HeldReply
 from gateway.routing.routes.judge import what_lacks
-from gateway.routing.routes.live_standing import LiveStanding
+from gateway.routing.routes.live_model_state import LiveModelState
 from gateway.routing.routes.renaming import asked_whole
-from gateway.routing.routes.route_plan import Leg
-from gateway.routing.routes.way import Way
+from gateway.routing.routes.route_plan import RouteCandidate
 
 _MILLION: Final = 1_000_000
 
@@ -29,7 +29,7 @@ _MILLION: Final = 1_000_000
 class _Kept(msgspec.Struct, eq=False):
     """The best answer so far, held back from the client: the latest one, with the attempts that produced it."""
 
-    leg: Leg
+    leg: RouteCandidate
     held: HeldReply
     attempts: list[Attempt]
 
@@ -51,13 +51,13 @@ class Cascades:
         self._clock = clock
 
     @staticmethod
-    def takes(life: RequestState, way: Way) -> bool:
+    def takes(life: RequestState, way: FallbackChain) -> bool:
         """Return whether a request is served by a cascade: a chat with one choice, and at least two models to ask."""
         request = life.request
         is_chat = isinstance(request, ChatRequest) and request.choice_count == 1
         return way.route.cascade is not None and way.judged > 1 and is_chat
 
-    async def go(self, life: RequestState, way: Way) -> None:
+    async def go(self, life: RequestState, way: FallbackChain) -> None:
         """Serve the request by the first model whose answer is good enough, else by the last model that answers.
 
         An answer is held back until it is judged. Only the last model's answer streams to the client. A held answer is
@@ -81,7 +81,7 @@ class _Run:
         reserving: Reserving,
         clock: Clock,
         life: RequestState,
-        way: Way,
+        way: FallbackChain,
         told: list[_Told],
     ) -> None:
         assert life.reply is not None and way.route.cascade is not None
@@ -132,7 +132,7 @@ class _Run:
             raise failure
         self._return_to(self._kept)
 
-    async def _ask(self, leg: Leg, *, is_last: bool) -> bool:
+    async def _ask(self, leg: RouteCandidate, *, is_last: bool) -> bool:
         """Ask one model; return whether its answer was sent to the client."""
         life, asked = self._life, self._life.request
         assert isinstance(asked, ChatRequest)
@@ -163,7 +163,7 @@ class _Run:
             self._deliver(held, life.attempts[-1])
         return not lacks
 
-    async def _call(self, leg: Leg, reply: Reply) -> None:
+    async def _call(self, leg: RouteCandidate, reply: Reply) -> None:
         life = self._life
         call = await self._reserving.admit(life, leg.pool)
         candidates = await self._reserving.candidates(life, call, leg.within)
@@ -204,7 +204,7 @@ class _Run:
         if attempt.first_at_ns is not None:
             attempt.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it
 
-    def _may_escalate(self, leg: Leg, number: int) -> bool:
+    def _may_escalate(self, leg: RouteCandidate, number: int) -> bool:
         """Return whether the next model may be asked: the chain has one, and the latency budget and cost limit allow
         it.
         """
@@ -230,7 +230,7 @@ class _Run:
             standing.begin_probe(leg.model)
         return True
 
-    def _may_pay(self, leg: Leg, standing: LiveStanding) -> bool:
+    def _may_pay(self, leg: RouteCandidate, standing: LiveModelState) -> bool:
         most, life = self._policy.max_cost_pico_usd, self._life
         if most is None:
             return True

@@ -5,14 +5,14 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from backends.http_client.http_connection import Asker
+from backends.http_client.http_connection import ReplyEndListener
 from backends.processes.native import mypyc_attr
 
 _log = logging.getLogger(__name__)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Ending(Asker):
+class Ending(ReplyEndListener):
     """A request without a task, from the call of its target to its end."""
 
     __slots__ = ()

@@ -16,7 +16,7 @@ from gateway.replies.reply import Reply
 from gateway.request.request_state import RequestState
 from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
-from gateway.routing.routes.way import Way
+from gateway.routing.routes.fallback_chain import FallbackChain
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Journeys:
         self._stages = stages
         self._reserving = reserving
 
-    async def go(self, life: RequestState, way: Way) -> None:
+    async def go(self, life: RequestState, way: FallbackChain) -> None:
         """Serve the request by the first candidate that answers; release what was reserved for those before it.
 
         Raise the error of the last target that was called. If none was called, raise what the first candidate was

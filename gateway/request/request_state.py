@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
     from gateway.request.plans.record_shapes import RecordTemplate
     from gateway.routing.attempts.attempt_run import AttemptRun
-    from gateway.routing.routes.way import Way
+    from gateway.routing.routes.fallback_chain import FallbackChain
 
 
 # Under names of this module: they are read for every request, and compiled code looks up another module's in a table.
@@ -127,7 +127,7 @@ class RequestState(Ending):
         self.sent: SentRequest | None = None  # and its reply
         self.call: ModelCall | None = None  # prepared, where its prompt had to be counted
         self.counted_input: int | None = None  # that prompt's tokens
-        self.way: Way | None = None
+        self.way: FallbackChain | None = None
         # What came.
         self.exchange = exchange
         self.operation = operation

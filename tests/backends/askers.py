@@ -1,9 +1,9 @@
 """Who asks a server in tests."""
 
-from backends.http_client.http_connection import Asker
+from backends.http_client.http_connection import ReplyEndListener
 
 
-class AsTold(Asker):
+class AsTold(ReplyEndListener):
     """Keeps how each reply ended."""
 
     def __init__(self, ends: list[Exception | None]) -> None:

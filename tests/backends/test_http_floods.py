@@ -7,7 +7,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.http_client.http_connection import Asker, Connection
+from backends.http_client.http_connection import Connection, ReplyEndListener
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.http_client.http_timeouts import Timeouts
@@ -181,7 +181,7 @@ def test_however_a_reply_is_cut_it_is_the_same(sizes, pieces):
     async def receive() -> bytes:
         ended: list[Exception | None] = []
 
-        class Listening(Asker):
+        class Listening(ReplyEndListener):
             def reply_ended(self, error: Exception | None) -> None:
                 ended.append(error)
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from analytics.planner.question import Made, PlanJob, WhatIf
+from analytics.planner.question import GeneratedRequests, PlanJob, WhatIf
 from contracts.errors import Unavailable
 from dashboard.planner_child import end_with_parent
 from dashboard.planner_run import UNSEEN_SECONDS, PlannerRuns
@@ -81,7 +81,7 @@ def test_a_planner_ends_when_nobody_is_left_to_be_answered() -> None:
 
 def test_the_shown_command_is_the_plan_word_for_word() -> None:
     what_if = WhatIf(without=("a b",), kv_token_bytes=1048576.25, spot_share=0.07, usd_per_gpu_hour=Decimal("2.50"))
-    job = PlanJob(what_if=what_if, hours=1.0, model="x; echo $HOME", made=Made(
+    job = PlanJob(what_if=what_if, hours=1.0, model="x; echo $HOME", made=GeneratedRequests(
         requests=10, per_second=1234.5678, input_tokens=1_000_001.5, output_tokens=128.0
     ))  # fmt: skip
     assert shlex.split(command_of(job)) == [

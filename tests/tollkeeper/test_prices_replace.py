@@ -13,7 +13,7 @@ import pytest
 
 from analytics.alerts.sources import AlertInputs
 from analytics.alerts.spending import price_changes_told
-from analytics.prices.listing import Sold, as_new_price, listed_cards
+from analytics.prices.listing import SoldModel, as_new_price, listed_cards
 from analytics.prices.watched import PriceSchedule, PriceWatch
 from backends.control.prices import create_price, load_cards
 from contracts.control import Model, Pool, Target
@@ -76,7 +76,7 @@ def test_a_replacement_that_cannot_be_is_refused_by_name(books: Books, arguments
 def sold_at_twice(books: Books) -> PriceCard:
     """Return the card of a model whose imported input price is twice what the list says; one request used it."""
     model = f"claude-{uuid4().hex[:8]}"
-    sold = Sold(model, "anthropic", "anthropic/claude-sonnet-4-5", "litellm")
+    sold = SoldModel(model, "anthropic", "anthropic/claude-sonnet-4-5", "litellm")
     listed = next(card for card in listed_cards(sold, None) if card.is_valid_at(NOW))
     twice = {**listed.rates, "input_text": listed.rates["input_text"] * 2}
     old = replace(listed, rates=twice, version=listed.version.replace("genai-prices-", "genai-prices-0.0.", 1))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from backends.http_client.http_connection import Asker, Connection, StaleConnection
+from backends.http_client.http_connection import Connection, ReplyEndListener, StaleConnection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
@@ -215,7 +215,7 @@ class OpenAIHttpTarget(QuickTarget):
         request_id: str,
         trace: str,
         sink: PassingSink | None,
-        asker: Asker,
+        asker: ReplyEndListener,
     ) -> SentRequest | None:
         """Send a request on an idle connection; return `None` if there is none."""
         # Whole answers have no sink, which is checked first because the check of the class is slow.
@@ -236,7 +236,7 @@ class OpenAIHttpTarget(QuickTarget):
         return _SentOnIdle(reader, connection, self._pool, self)
 
     def send_native_at_once(
-        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
+        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: ReplyEndListener
     ) -> SentRequest | None:
         """Send a request in the API in which it arrived, on an idle connection; return `None` if there is none."""
         native = request.native

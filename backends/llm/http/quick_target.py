@@ -5,7 +5,7 @@ Classes instead of protocols: compiled code looks up a protocol's method by name
 
 from abc import ABC, abstractmethod
 
-from backends.http_client.http_connection import Asker
+from backends.http_client.http_connection import ReplyEndListener
 from backends.llm.base import PassingSink, Sink
 from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Result
@@ -65,7 +65,7 @@ class QuickTarget(ABC):
         request_id: str,
         trace: str,  # header lines that continue the caller's trace, each with its line end
         sink: PassingSink | None,
-        asker: Asker,
+        asker: ReplyEndListener,
     ) -> SentRequest | None:
         """Send a request if a connection is idle; return `None` if not.
 
@@ -74,6 +74,6 @@ class QuickTarget(ABC):
 
     @abstractmethod
     def send_native_at_once(
-        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
+        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: ReplyEndListener
     ) -> SentRequest | None:
         """Send a request in the API in which it arrived, as `send_at_once` does. Its reply always goes to the sink."""

@@ -27,7 +27,7 @@ from gateway.apis.operations import CHAT, Operation
 from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import Reply, ReplyFacts
-from gateway.replies.translated_reply import NativePassage, TranslatedReply
+from gateway.replies.translated_reply import NativeStreamTracker, TranslatedReply
 from gateway.wire.exchange import Exchange
 
 _JSON: Final = "application/json"
@@ -36,7 +36,7 @@ _VERBS: Final = frozenset(("generateContent", _STREAM))
 _answers: Final = msgspec.json.Decoder(GeminiAnswer)
 
 
-class GeminiStreamTracker(NativePassage):
+class GeminiStreamTracker(NativeStreamTracker):
     """Ends a native stream if the gateway cuts it. Each event is a complete response, so there is nothing else to
     close.
     """

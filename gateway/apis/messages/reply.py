@@ -16,14 +16,14 @@ from gateway.apis.messages.rendering import MessageRenderer, cut_events
 from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply import ReplyFacts
-from gateway.replies.translated_reply import NativePassage, TranslatedReply
+from gateway.replies.translated_reply import NativeStreamTracker, TranslatedReply
 from gateway.wire.exchange import Headers
 
 _events: Final = msgspec.json.Decoder(BlockEvent)
 _messages: Final = msgspec.json.Decoder(MessageCalls)
 
 
-class MessageStreamTracker(NativePassage):
+class MessageStreamTracker(NativeStreamTracker):
     """Tracks the open content block of a native stream, so that the stream ends correctly if the gateway cuts it."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from contracts.metering.usage import Usage
 from gateway.apis.responses.output import CUT_REASONS
 from gateway.apis.responses.rendering import cause, response_usage
 from gateway.replies.answer_facts import called_tool, mark_of
-from gateway.replies.translated_reply import NativePassage
+from gateway.replies.translated_reply import NativeStreamTracker
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def _read(event: bytes) -> _Event:
     return _events.decode(data_of(event))
 
 
-class ResponseStreamTracker(NativePassage):
+class ResponseStreamTracker(NativeStreamTracker):
     """One stream. Its events were read before, so they can be read."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[EntryT]):
+class ExistingObject(Generic[EntryT]):
     """An existing object. One that has ended is kept for reports: it is neither pruned nor exported."""
 
     entry: EntryT
@@ -89,7 +89,7 @@ class Kind(ABC, Generic[EntryT]):
         return (self.identity(entry),)
 
     @abstractmethod
-    def current(self, context: Context) -> Iterable[Found[EntryT]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[EntryT]]:
         """Yield the existing objects."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Kind(ABC, Generic[EntryT]):
         """Return entries in an order in which they can be created."""
         return entries
 
-    def ordered_found(self, found: Sequence[Found[EntryT]]) -> Sequence[Found[EntryT]]:
+    def ordered_found(self, found: Sequence[ExistingObject[EntryT]]) -> Sequence[ExistingObject[EntryT]]:
         """Return existing objects in an order in which their entries could be created."""
         by_entry = {id(one.entry): one for one in found}
         return [by_entry[id(entry)] for entry in self.ordered([one.entry for one in found])]

@@ -14,7 +14,7 @@ from contracts.control import ApiKey, Project, Team, Tenant
 from contracts.errors import InvalidRequest
 from gateway.config.entries import ConfiguredKey, ConfiguredTenant
 from gateway.control import projects, teams, tenants
-from gateway.control.configuration.kind import Change, Context, EntryT, Found, Kind
+from gateway.control.configuration.kind import Change, Context, EntryT, ExistingObject, Kind
 from gateway.control.fields import Slug
 from gateway.control.projects import ProjectBody, ProjectPatch
 from gateway.control.teams import TeamBody, TeamPatch
@@ -40,11 +40,11 @@ class Tenants(_Named[ConfiguredTenant]):
     def identity(self, entry: ConfiguredTenant) -> str:
         return entry.id
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredTenant]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredTenant]]:
         for row in context.session.scalars(select(Tenant).order_by(Tenant.id)):
             name = "" if row.name == row.id else row.name
             entry = ConfiguredTenant(id=row.id, name=name, **{each: getattr(row, each) for each in _SWITCHES})
-            yield Found(entry, is_prunable=row.is_active)
+            yield ExistingObject(entry, is_prunable=row.is_active)
 
     def create(self, context: Context, entry: ConfiguredTenant) -> None:
         body = TenantBody(id=entry.id, name=entry.name or entry.id, time_zone=entry.time_zone, weight=entry.weight)
@@ -81,9 +81,11 @@ class Teams(_Named[TeamEntry]):
     def identity(self, entry: TeamEntry) -> str:
         return f"{entry.tenant}/{entry.id}"
 
-    def current(self, context: Context) -> Iterable[Found[TeamEntry]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[TeamEntry]]:
         for row in context.session.scalars(select(Team).order_by(Team.tenant_id, Team.id)):
-            yield Found(TeamEntry(tenant=row.tenant_id, id=row.id, name="" if row.name == row.id else row.name))
+            yield ExistingObject(
+                TeamEntry(tenant=row.tenant_id, id=row.id, name="" if row.name == row.id else row.name)
+            )
 
     def create(self, context: Context, entry: TeamEntry) -> None:
         body = TeamBody(id=entry.id, name=entry.name or entry.id)
@@ -114,11 +116,11 @@ class Projects(_Named[ProjectEntry]):
     def identity(self, entry: ProjectEntry) -> str:
         return f"{entry.tenant}/{entry.team}/{entry.id}"
 
-    def current(self, context: Context) -> Iterable[Found[ProjectEntry]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ProjectEntry]]:
         order = (Project.tenant_id, Project.team_id, Project.id)
         for row in context.session.scalars(select(Project).order_by(*order)):
             name = "" if row.name == row.id else row.name
-            yield Found(ProjectEntry(tenant=row.tenant_id, team=row.team_id, id=row.id, name=name))
+            yield ExistingObject(ProjectEntry(tenant=row.tenant_id, team=row.team_id, id=row.id, name=name))
 
     def create(self, context: Context, entry: ProjectEntry) -> None:
         body = ProjectBody(id=entry.id, name=entry.name or entry.id)
@@ -149,11 +151,11 @@ class Keys(Kind[ConfiguredKey]):
             return (self.identity(entry), by_name) if entry.key.startswith(_DIGEST) else (self.identity(entry),)
         return (by_name,)
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredKey]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredKey]]:
         rows = select(ApiKey).where(ApiKey.revoked_at.is_(None)).order_by(ApiKey.tenant_id, ApiKey.id)
         for row in context.session.scalars(rows):
             scopes = {name: value for name, value in row.scopes.items() if value is not None}
-            yield Found(
+            yield ExistingObject(
                 ConfiguredKey(
                     key=f"{_DIGEST}{row.digest}",
                     id=row.id,

@@ -12,7 +12,7 @@ from backends.web.invalid_input import describe_invalid
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError
 from contracts.suggestions import did_you_mean
 from gateway.config.suggestions import known_fields
-from gateway.control.configuration.kind import Change, Context, Found, Kind, plain
+from gateway.control.configuration.kind import Change, Context, ExistingObject, Kind, plain
 from gateway.control.configuration.table import BY_SECTION, KINDS
 
 Action = Literal["create", "change", "delete"]
@@ -125,7 +125,7 @@ def _parse(kind: Kind[Any], number: int, entry: Mapping[str, Any]) -> BaseModel:
     return parsed
 
 
-def _current(kind: Kind[Any], context: Context) -> Iterator[Found[Any]]:
+def _current(kind: Kind[Any], context: Context) -> Iterator[ExistingObject[Any]]:
     try:
         yield from kind.current(context)
     except ValidationError as error:
@@ -138,8 +138,8 @@ def _current(kind: Kind[Any], context: Context) -> Iterator[Found[Any]]:
 
 @dataclass(slots=True)
 class _Index:
-    all: list[Found[Any]]
-    by_name: dict[str, list[Found[Any]]]
+    all: list[ExistingObject[Any]]
+    by_name: dict[str, list[ExistingObject[Any]]]
 
 
 def _index(kind: Kind[Any], context: Context) -> _Index:
@@ -196,7 +196,7 @@ def _ordered(kind: Kind[Any], wanted: Sequence[tuple[int, BaseModel]]) -> Sequen
         raise
 
 
-def _match(kind: Kind[Any], entry: BaseModel, number: int, index: _Index) -> Found[Any] | None:
+def _match(kind: Kind[Any], entry: BaseModel, number: int, index: _Index) -> ExistingObject[Any] | None:
     for name in kind.names(entry):
         found = index.by_name.get(name, [])
         if len(found) > 1:

@@ -39,7 +39,7 @@ from gateway.config.fields.failure_fields import PlaybookFields, PlaybookRules
 from gateway.config.fields.rollout_fields import RolloutFields
 from gateway.config.fields.route_fields import RouteFields
 from gateway.control import guardrails, issuers, mcp, models, playbooks, pools, rollouts, routes
-from gateway.control.configuration.kind import Change, Context, Found, Kind, plain
+from gateway.control.configuration.kind import Change, Context, ExistingObject, Kind, plain
 from gateway.control.guardrails import GuardrailFields, GuardrailPatch, GuardrailRules
 from gateway.control.issuers import IssuerBody, IssuerPatch
 from gateway.control.models import ModelBody, ModelPatch
@@ -57,7 +57,7 @@ class Pools(Kind[ConfiguredPool]):
     def identity(self, entry: ConfiguredPool) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredPool]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredPool]]:
         targets: dict[str, list[ConfiguredTarget]] = {}
         for row in context.session.scalars(select(Target).order_by(Target.pool_id, Target.id)):
             targets.setdefault(row.pool_id, []).append(_target_entry(row))
@@ -67,7 +67,9 @@ class Pools(Kind[ConfiguredPool]):
             listed = targets.get(pool.id, [])
             entry = ConfiguredPool.model_validate({**stated, "targets": listed or [_NO_TARGET]})
             # A pool without targets cannot be written in the file, which asks for one.
-            yield Found(entry if listed else entry.model_copy(update={"targets": []}), is_exported=bool(listed))
+            yield ExistingObject(
+                entry if listed else entry.model_copy(update={"targets": []}), is_exported=bool(listed)
+            )
 
     def completed(self, context: Context, entry: ConfiguredPool, before: ConfiguredPool) -> ConfiguredPool:
         return entry.model_copy(update={"targets": sorted(entry.targets, key=lambda target: target.name)})
@@ -156,12 +158,12 @@ class Models(Kind[ConfiguredModel]):
     def identity(self, entry: ConfiguredModel) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredModel]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredModel]]:
         for row in context.session.scalars(select(Model).order_by(Model.id)):
             stated: dict[str, Any] = {name: value for name, value in row.settings.items() if value}
             known = {name: stated[name] for name in ("defaults", "pinned", "cache") if name in stated}
             own = {name: getattr(row, name) for name in ("description", "is_active", "context_tokens")}
-            yield Found(ConfiguredModel.model_validate({"name": row.id, "pool": row.pool_id, **own, **known}))
+            yield ExistingObject(ConfiguredModel.model_validate({"name": row.id, "pool": row.pool_id, **own, **known}))
 
     def create(self, context: Context, entry: ConfiguredModel) -> None:
         named = ("pool", "description", "context_tokens", "defaults", "pinned")
@@ -189,9 +191,11 @@ class Routes(Kind[ConfiguredRoute]):
     def identity(self, entry: ConfiguredRoute) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredRoute]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredRoute]]:
         for row in context.session.scalars(select(Route).order_by(Route.id)):
-            yield Found(ConfiguredRoute.model_validate({**row.rules, "name": row.id, "is_active": row.is_active}))
+            yield ExistingObject(
+                ConfiguredRoute.model_validate({**row.rules, "name": row.id, "is_active": row.is_active})
+            )
 
     def ordered(self, entries: Sequence[ConfiguredRoute]) -> Sequence[ConfiguredRoute]:
         """Return routes after the routes that they lead to."""
@@ -244,13 +248,13 @@ class Issuers(Kind[ConfiguredIssuer]):
     def identity(self, entry: ConfiguredIssuer) -> str:
         return f"{entry.issuer} {entry.audience}"
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredIssuer]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredIssuer]]:
         texts = ("issuer", "audience", "keys_url", "tenant_claim", "team_claim", "project_claim", "user_claim")
         for row in context.session.scalars(select(Issuer).order_by(Issuer.id)):
             stated: dict[str, Any] = {name: getattr(row, name) for name in texts}
             stated |= {name: value for name, value in row.scopes.items() if value is not None}
             own = {"id": row.id, "tenant": row.tenant_id, "algorithms": row.algorithms}
-            yield Found(ConfiguredIssuer.model_validate({**stated, **own}))
+            yield ExistingObject(ConfiguredIssuer.model_validate({**stated, **own}))
 
     def completed(self, context: Context, entry: ConfiguredIssuer, before: ConfiguredIssuer) -> ConfiguredIssuer:
         lists = {name: getattr(entry, name) for name in ("models", "endpoints", "addresses")}
@@ -290,9 +294,9 @@ class Playbooks(Kind[PlaybookFields]):
     def identity(self, entry: PlaybookFields) -> str:
         return entry.provider
 
-    def current(self, context: Context) -> Iterable[Found[PlaybookFields]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[PlaybookFields]]:
         for row in context.session.scalars(select(OutagePlaybook).order_by(OutagePlaybook.provider)):
-            yield Found(PlaybookFields.model_validate({**row.rules, "provider": row.provider}))
+            yield ExistingObject(PlaybookFields.model_validate({**row.rules, "provider": row.provider}))
 
     def create(self, context: Context, entry: PlaybookFields) -> None:
         playbooks.create(entry, context.author, context.database)
@@ -317,7 +321,7 @@ class Rollouts(Kind[ConfiguredRollout]):
     def identity(self, entry: ConfiguredRollout) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredRollout]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredRollout]]:
         for row in context.session.scalars(select(Rollout).order_by(Rollout.id)):
             stated = RolloutFields.model_validate(row.rules)
             same = {name: getattr(stated, name) for name in ("promotes", "guards", "shadow", "tenants", "not_tenants")}
@@ -328,7 +332,7 @@ class Rollouts(Kind[ConfiguredRollout]):
                 "candidate": row.candidate,
             }
             entry = _with_share(ConfiguredRollout(**own, **same, steps=stated.steps or None))
-            yield Found(entry, is_prunable=row.state in LIVE, is_exported=row.state in LIVE)
+            yield ExistingObject(entry, is_prunable=row.state in LIVE, is_exported=row.state in LIVE)
 
     def completed(self, context: Context, entry: ConfiguredRollout, before: ConfiguredRollout) -> ConfiguredRollout:
         return _with_share(entry)
@@ -365,9 +369,9 @@ class Guardrails(Kind[ConfiguredGuardrail]):
     def identity(self, entry: ConfiguredGuardrail) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredGuardrail]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredGuardrail]]:
         for row in context.session.scalars(select(Guardrail).order_by(Guardrail.id)):
-            yield Found(ConfiguredGuardrail.model_validate({**row.rules, "name": row.id}))
+            yield ExistingObject(ConfiguredGuardrail.model_validate({**row.rules, "name": row.id}))
 
     def create(self, context: Context, entry: ConfiguredGuardrail) -> None:
         body = GuardrailFields(name=entry.name, rules=_guardrail_rules(entry))
@@ -389,9 +393,9 @@ class McpServers(Kind[ConfiguredMcpServer]):
     def identity(self, entry: ConfiguredMcpServer) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredMcpServer]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredMcpServer]]:
         for row in context.session.scalars(select(McpServer).order_by(McpServer.id)):
-            yield Found(ConfiguredMcpServer.model_validate({**row.rules, "name": row.id}))
+            yield ExistingObject(ConfiguredMcpServer.model_validate({**row.rules, "name": row.id}))
 
     def create(self, context: Context, entry: ConfiguredMcpServer) -> None:
         body = mcp.ServerFields(name=entry.name, rules=mcp.ServerRules.model_validate(entry.rules()))
@@ -413,9 +417,9 @@ class ToolRules(Kind[ConfiguredToolRule]):
     def identity(self, entry: ConfiguredToolRule) -> str:
         return entry.name
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredToolRule]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredToolRule]]:
         for row in context.session.scalars(select(McpToolRule).order_by(McpToolRule.id)):
-            yield Found(ConfiguredToolRule.model_validate({**row.rules, "name": row.id}))
+            yield ExistingObject(ConfiguredToolRule.model_validate({**row.rules, "name": row.id}))
 
     def create(self, context: Context, entry: ConfiguredToolRule) -> None:
         body = mcp.RuleFields(name=entry.name, rules=mcp.RuleRules.model_validate(entry.rules()))

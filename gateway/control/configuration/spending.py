@@ -17,7 +17,7 @@ from contracts.errors import InvalidRequest
 from contracts.rules.limits import EACH
 from gateway.config.entries import ConfiguredBudget, ConfiguredLimit, ConfiguredPrice
 from gateway.control import prices, rates
-from gateway.control.configuration.kind import Change, Context, EntryT, Found, Kind
+from gateway.control.configuration.kind import Change, Context, EntryT, ExistingObject, Kind
 from gateway.control.prices import PriceBody, StandardCostBody
 from gateway.control.rates import RateBody, RateEndBody
 
@@ -53,8 +53,8 @@ class _Dated(Kind[EntryT]):
         return entry.model_copy(update=kept)
 
 
-def _found(entry: EntryT, valid_to: datetime | None) -> Found[EntryT]:
-    return Found(entry, is_prunable=valid_to is None or valid_to > datetime.now(UTC))
+def _found(entry: EntryT, valid_to: datetime | None) -> ExistingObject[EntryT]:
+    return ExistingObject(entry, is_prunable=valid_to is None or valid_to > datetime.now(UTC))
 
 
 def _end(entry: BaseModel) -> datetime:
@@ -69,7 +69,7 @@ class Prices(_Dated[ConfiguredPrice]):
 
     section, noun, entry = "prices", "price card", ConfiguredPrice
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredPrice]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredPrice]]:
         for row in context.session.scalars(select(Price).order_by(Price.model, Price.valid_from, Price.version)):
             names = ("version", "model", "provider", "region", "valid_from", "valid_to")
             own = {name: getattr(row, name) for name in names}
@@ -97,7 +97,7 @@ class StandardCosts(_Dated[StandardCostBody]):
 
     section, noun, entry = "standard_costs", "standard cost card", StandardCostBody
 
-    def current(self, context: Context) -> Iterable[Found[StandardCostBody]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[StandardCostBody]]:
         for row in context.session.scalars(select(StandardCost).order_by(StandardCost.version)):
             entry = StandardCostBody.model_validate(
                 {name: getattr(row, name) for name in StandardCostBody.model_fields}
@@ -120,7 +120,7 @@ class Rates(_Dated[RateBody]):
 
     section, noun, entry = "rates", "rate", RateBody
 
-    def current(self, context: Context) -> Iterable[Found[RateBody]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[RateBody]]:
         for row in context.session.scalars(select(CostRate).order_by(CostRate.version)):
             stated = {name: getattr(row, name) for name in RateBody.model_fields}
             yield _found(RateBody.model_validate(stated), row.valid_to)
@@ -150,13 +150,13 @@ class Limits(Kind[ConfiguredLimit]):
     def names(self, entry: ConfiguredLimit) -> tuple[str, ...]:
         return ((f"id:{entry.id}",) if entry.id else ()) + (self.identity(entry),)
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredLimit]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredLimit]]:
         order = (Limit.tenant_id, Limit.level, Limit.subject, Limit.model, Limit.metric, Limit.window, Limit.id)
         for row in context.session.scalars(select(Limit).order_by(*order)):
             same = ("id", "level", "subject", "model", "metric", "amount", "amount_usd", "when_away", "when_unpriced")
             stated = {name: getattr(row, name) for name in same}
             # `model_construct` would do, but a row that breaks the file's rules is better found here.
-            yield Found(
+            yield ExistingObject(
                 ConfiguredLimit.model_validate({**stated, "tenant": row.tenant_id, "window": row.window or None})
             )
 
@@ -192,7 +192,7 @@ class Budgets(Kind[ConfiguredBudget]):
     def names(self, entry: ConfiguredBudget) -> tuple[str, ...]:
         return ((f"id:{entry.id}",) if entry.id else ()) + (self.identity(entry),)
 
-    def current(self, context: Context) -> Iterable[Found[ConfiguredBudget]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ConfiguredBudget]]:
         order = (Budget.tenant_id, Budget.level, Budget.subject, Budget.model, Budget.period, Budget.id)
         rows = list(context.session.scalars(select(Budget).order_by(*order)))
         same = tuple(name for name in ConfiguredBudget.model_fields if name not in ("tenant", "currency"))
@@ -201,7 +201,7 @@ class Budgets(Kind[ConfiguredBudget]):
             stated["webhook_url"] = context.sealer.open_address(row.webhook_url)
             entry = ConfiguredBudget.model_validate({**stated, "tenant": row.tenant_id})
             is_over = row.ends_at is not None and row.ends_at <= context.author.at
-            yield Found(entry, is_exported=not is_over)
+            yield ExistingObject(entry, is_exported=not is_over)
 
     def completed(self, context: Context, entry: ConfiguredBudget, before: ConfiguredBudget) -> ConfiguredBudget:
         return entry.model_copy(update={"id": entry.id or before.id, "subject": _subject(entry)})

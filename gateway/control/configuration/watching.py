@@ -11,7 +11,7 @@ from contracts.errors import InvalidRequest
 from gateway.control import alert_channels, alert_rules, slos
 from gateway.control.alert_channels import ChannelBody, ChannelPatch
 from gateway.control.alert_rules import RuleBody, RulePatch
-from gateway.control.configuration.kind import Change, Context, Found, Kind
+from gateway.control.configuration.kind import Change, Context, ExistingObject, Kind
 from gateway.control.slos import SloBody, SloFields
 
 
@@ -23,11 +23,11 @@ class Slos(Kind[SloBody]):
     def identity(self, entry: SloBody) -> str:
         return entry.id
 
-    def current(self, context: Context) -> Iterable[Found[SloBody]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[SloBody]]:
         for row in context.session.scalars(select(Slo).order_by(Slo.id)):
             stated = {name: getattr(row, name) for name in SloBody.model_fields if name != "tenant"}
             stated |= {"tenant": row.tenant_id, "prompt_class": row.prompt_class or None}
-            yield Found(SloBody.model_validate(stated))
+            yield ExistingObject(SloBody.model_validate(stated))
 
     def create(self, context: Context, entry: SloBody) -> None:
         slos.create(entry, context.author, context.database)
@@ -56,12 +56,12 @@ class AlertChannels(Kind[ChannelEntry]):
     def identity(self, entry: ChannelEntry) -> str:
         return entry.id
 
-    def current(self, context: Context) -> Iterable[Found[ChannelEntry]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[ChannelEntry]]:
         for row in context.session.scalars(select(AlertChannel).order_by(AlertChannel.id)):
             address = context.sealer.open(row.address)
             stated: dict[str, object] = {"id": row.id, "tenant": row.tenant_id, "kind": row.kind, "address": address}
             stated |= {"severities": row.severities, "tenants": row.tenants, "report": row.report}
-            yield Found(ChannelEntry.model_validate(stated))
+            yield ExistingObject(ChannelEntry.model_validate(stated))
 
     def create(self, context: Context, entry: ChannelEntry) -> None:
         if not entry.address:
@@ -86,10 +86,10 @@ class AlertRules(Kind[RuleBody]):
     def identity(self, entry: RuleBody) -> str:
         return entry.id
 
-    def current(self, context: Context) -> Iterable[Found[RuleBody]]:
+    def current(self, context: Context) -> Iterable[ExistingObject[RuleBody]]:
         for row in context.session.scalars(select(AlertRule).order_by(AlertRule.id)):
             same = {name: getattr(row, name) for name in ("id", "kind", "settings", "channels", "is_active")}
-            yield Found(RuleBody.model_validate({**same, "tenant": row.tenant_id}))
+            yield ExistingObject(RuleBody.model_validate({**same, "tenant": row.tenant_id}))
 
     def create(self, context: Context, entry: RuleBody) -> None:
         alert_rules.create(entry, context.author, context.database)

@@ -19,7 +19,7 @@ _SEEK_AS_NEW: Final = 2  # without the retry slots reserved for the claimant
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SeekResult:
     """The result of a seek. `alone_us`: for each line, when it alone would have room (0: unknown)."""
 
     is_granted: bool
@@ -71,7 +71,7 @@ class SeekCommand:
         self._claimant = claimant
         self._aside: list[tuple[Any, Any]] = []
         self.lines = len(lines)
-        self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self.found: asyncio.Future[SeekResult] = asyncio.get_running_loop().create_future()
 
     def pack(self, keys: Keys) -> list[object] | None:
         """Return the message to send; `None` if the request has been answered already."""
@@ -98,7 +98,9 @@ class SeekCommand:
             line[5] if isinstance(counter, LeasedSliding) else 0
             for (counter, _), line in zip(self._asked, lines, strict=True)
         ]
-        self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT))
+        self.found.set_result(
+            SeekResult(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT)
+        )
 
     def _is_backed(self) -> bool:
         return all(isinstance(counter, LeasedSliding) or counter.grant.spare >= asked for counter, asked in self._asked)

@@ -19,7 +19,7 @@ from contracts.errors import ConfigurationError
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
 from gateway.limits.budgets.budget import OnSettled, OnSettledLate
 from gateway.limits.counters.base import Counter, Line, Shortage
-from gateway.limits.counters.lease_commands import Found, SeekCommand, SyncCommand
+from gateway.limits.counters.lease_commands import SeekCommand, SeekResult, SyncCommand
 from gateway.limits.counters.lease_connection import LeaseConnection, LeasedAmount
 from gateway.limits.counters.leased_escrow import AnyLeasedEscrow, LeasedBudget, LeasedConcurrency, LeasedConversation
 from gateway.limits.counters.leased_sliding import LeasedSliding
@@ -347,7 +347,7 @@ class RedisStore:
             self._link.is_away = False
             self._has_leases = True
 
-    async def _ask(self, command: SeekCommand) -> Found | None:
+    async def _ask(self, command: SeekCommand) -> SeekResult | None:
         self._seekers.add(command)
         self._sender.post(command)
         try:
@@ -404,7 +404,7 @@ class RedisStore:
         kind = LeasedConversation if rule.scope.level == "conversation" else LeasedConcurrency
         return kind(rule, subject, self._link)
 
-    def _shortage(self, asked: Sequence[tuple[_Leased, int]], found: Found, now_ns: int) -> Shortage:
+    def _shortage(self, asked: Sequence[tuple[_Leased, int]], found: SeekResult, now_ns: int) -> Shortage:
         """Return the longest shortage. After a loss of data all counters are short until all gateways have reported."""
         if found.answer.quiet_seconds:
             counter, amount = asked[0]

@@ -20,7 +20,7 @@ from gateway.routing.attempts.turn_order import arranged
 from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
 from gateway.routing.health.health_book import HealthBook
-from gateway.routing.routes.route_plan import Fork, RoutePlans
+from gateway.routing.routes.route_plan import CompiledRoute, RoutePlans
 
 _BODY: Final = b'{"model":"drill","messages":[{"role":"user","content":"drill"}]}'
 _WARM_SECONDS: Final = 10.0
@@ -215,9 +215,9 @@ def _ways(snapshot: Snapshot) -> Mapping[str, Sequence[_Leg]]:
     return {**models, **routes}
 
 
-def _legs(fork: Fork) -> Iterator[_Leg]:
+def _legs(fork: CompiledRoute) -> Iterator[_Leg]:
     for branch in (*fork.choose, *fork.fallbacks):
-        if isinstance(branch.to, Fork):
+        if isinstance(branch.to, CompiledRoute):
             yield from _legs(branch.to)
         else:
             yield _Leg(branch.to.model, branch.to.pool)

@@ -6,8 +6,8 @@ from contracts.serving.rollouts import RolloutSpec, unit_of
 from contracts.serving.routes import RouteEntry
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.rollout_book import RolloutBook
-from gateway.routing.routes.route_plan import Leg, leg_of
-from gateway.routing.routes.way import Way
+from gateway.routing.routes.fallback_chain import FallbackChain
+from gateway.routing.routes.route_plan import RouteCandidate, leg_of
 
 _LABEL = "candidate"
 
@@ -20,9 +20,9 @@ class Arms:
     def __init__(self, book: RolloutBook) -> None:
         self._book = book
         self._snapshot: Snapshot | None = None
-        self._beside: dict[Leg, Leg | None] = {}
+        self._beside: dict[RouteCandidate, RouteCandidate | None] = {}
 
-    def enter(self, life: RequestState, way: Way) -> None:
+    def enter(self, life: RequestState, way: FallbackChain) -> None:
         """Assign a request to an arm, if its fallback chain begins with the incumbent of a running rollout."""
         spec = life.snapshot.rollouts.get(way.route.id)
         if spec is None or not spec.rules.takes(life.who.tenant):
@@ -42,7 +42,7 @@ class Arms:
             life.arm = "incumbent"
         life.add_decision("rollout", {"id": spec.id, "arm": life.arm, "percent": spec.percent})
 
-    def candidate_leg(self, spec: RolloutSpec, incumbent: Leg, snapshot: Snapshot) -> Leg | None:
+    def candidate_leg(self, spec: RolloutSpec, incumbent: RouteCandidate, snapshot: Snapshot) -> RouteCandidate | None:
         """Return the candidate in the incumbent's place, pinned to the same regions; `None` if it has no target."""
         if snapshot is not self._snapshot:
             self._snapshot = snapshot

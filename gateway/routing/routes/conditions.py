@@ -7,12 +7,12 @@ from contracts.pricing.money import usd
 from contracts.rules.periods import zone_of
 from contracts.serving.configuration import ModelSpec
 from contracts.serving.routes import ALWAYS, ANY_VALUE, DAYS, Condition, Hours
-from gateway.routing.routes.facts import Asked, Reading, Standing
+from gateway.routing.routes.facts import ModelState, Reading, RequestFacts
 
 _SECOND_NS: Final = 1_000_000_000
 
 
-def why_not(condition: Condition, asked: Asked) -> str:
+def why_not(condition: Condition, asked: RequestFacts) -> str:
     """Return which part of a condition the request does not meet, apart from models; empty if it meets all."""
     if condition is ALWAYS:
         return ""
@@ -38,7 +38,7 @@ def why_not_read(condition: Condition, reading: Reading) -> str:
     return ""
 
 
-def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) -> str:
+def why_not_there(condition: Condition, model: ModelSpec, standing: ModelState) -> str:
     """Return which part of a condition the model does not meet now, apart from latency; empty if it meets all.
 
     Unknown values exclude nothing, except the cost: a model without a price does not count as cheap.
@@ -64,7 +64,7 @@ def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) ->
     return ""
 
 
-def why_too_slow(condition: Condition, model: ModelSpec, standing: Standing) -> str:
+def why_too_slow(condition: Condition, model: ModelSpec, standing: ModelState) -> str:
     """Return why the model's recent times to first token violate a condition; empty if they do not."""
     objective_ms = condition.ttft_objective_ms
     if objective_ms is None:

@@ -14,9 +14,9 @@ from contracts.recording.moments import unix_ns
 from contracts.serving.configuration import ModelSpec
 from contracts.serving.route_checks import Serving, find_faults
 from contracts.serving.routes import Complexity, Condition, RouteSpec
-from gateway.routing.routes.facts import Asked, Reading
+from gateway.routing.routes.facts import Reading, RequestFacts
 from gateway.routing.routes.resolver import Order, Resolver
-from gateway.routing.routes.route_plan import Fork, Leg, plan_route
+from gateway.routing.routes.route_plan import CompiledRoute, RouteCandidate, plan_route
 from gateway.routing.routes.turns import Turns
 
 _SECOND_NS: Final = 1_000_000_000
@@ -94,7 +94,7 @@ def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Expla
     at_ns = time.time_ns() if request.at is None else unix_ns(request.at)
     plan = plan_route(route, serving)
     reading = Reading(request.intent, request.complexity)
-    asked = Asked(
+    asked = RequestFacts(
         tenant=request.tenant,
         at_ns=at_ns,
         tags=request.tags,
@@ -114,7 +114,9 @@ def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Expla
     )
 
 
-def _explained(resolver: Resolver, fork: Fork, outer: tuple[Condition, ...], share: float) -> Iterator[ExplainedEntry]:
+def _explained(
+    resolver: Resolver, fork: CompiledRoute, outer: tuple[Condition, ...], share: float
+) -> Iterator[ExplainedEntry]:
     """Yield a route's entries, each followed by those of the route that it leads to."""
     reasons = {id(branch): resolver.why_closed(fork, branch, outer) for branch in (*fork.choose, *fork.fallbacks)}
     weights = sum(branch.weight for branch in fork.choose if not reasons[id(branch)])
@@ -129,11 +131,11 @@ def _explained(resolver: Resolver, fork: Fork, outer: tuple[Condition, ...], sha
             state="skipped" if why else "used",
             why=why,
         )
-        if isinstance(branch.to, Fork) and not why:
+        if isinstance(branch.to, CompiledRoute) and not why:
             yield from _explained(resolver, branch.to, (*outer, branch.when), own)
 
 
-def _explained_leg(leg: Leg, order: Order) -> ExplainedLeg:
+def _explained_leg(leg: RouteCandidate, order: Order) -> ExplainedLeg:
     return ExplainedLeg(
         entry=leg.label,
         model=leg.model.id,
@@ -163,7 +165,7 @@ class _Stated:
     def ttft_seconds(self, model: ModelSpec) -> float | None:
         return self._request.ttft_seconds.get(model.id)
 
-    def answer_seconds(self, leg: Leg) -> float | None:
+    def answer_seconds(self, leg: RouteCandidate) -> float | None:
         return self._request.answer_seconds.get(leg.model.id)
 
     def may_probe(self, model: ModelSpec) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from contracts.rules.holds import HoldSpec
 from contracts.serving.configuration import ModelSpec
 from contracts.serving.routes import Complexity
-from gateway.routing.routes.route_plan import Leg
+from gateway.routing.routes.route_plan import RouteCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ UNREAD: Final = Reading()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestFacts:
     """What is known of a request before any model. `region` is the gateway's; times are Unix nanoseconds.
 
     `output_limit` is the maximum tokens of one choice that the caller asks for, `latency_budget_ms` the time in which
@@ -42,7 +42,7 @@ class Asked:
     route: str = ""
 
 
-class Standing(Protocol):
+class ModelState(Protocol):
     """A model's current state for the request. `None`: unknown."""
 
     def prompt_tokens(self, model: ModelSpec) -> int | None:
@@ -59,7 +59,7 @@ class Standing(Protocol):
     def ttft_seconds(self, model: ModelSpec) -> float | None:
         """Return the time within which most of the model's recent answers started, in seconds."""
 
-    def answer_seconds(self, leg: Leg) -> float | None:
+    def answer_seconds(self, leg: RouteCandidate) -> float | None:
         """Return the predicted time of the complete answer there, in seconds."""
 
     def may_probe(self, model: ModelSpec) -> bool:

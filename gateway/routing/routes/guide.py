@@ -12,13 +12,13 @@ from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.turn_order import arranged
 from gateway.routing.health.health_book import HealthBook
-from gateway.routing.routes.facts import Asked, Reading
-from gateway.routing.routes.live_standing import LiveStanding, Waits
+from gateway.routing.routes.facts import Reading, RequestFacts
+from gateway.routing.routes.fallback_chain import FallbackChain
+from gateway.routing.routes.live_model_state import LiveModelState, Waits
 from gateway.routing.routes.pace import PaceBook
 from gateway.routing.routes.resolver import Order, Resolver
-from gateway.routing.routes.route_plan import Fork, Leg, RoutePlans
+from gateway.routing.routes.route_plan import CompiledRoute, RouteCandidate, RoutePlans
 from gateway.routing.routes.turns import Turns
-from gateway.routing.routes.way import Way
 
 _MOST_NAMED: Final = 5  # entries in an error message
 
@@ -33,7 +33,7 @@ class PromptReader(Protocol):
 class ArmChooser(Protocol):
     """Assigns requests to an arm of a rollout."""
 
-    def enter(self, life: RequestState, way: Way) -> None:
+    def enter(self, life: RequestState, way: FallbackChain) -> None:
         """Put the candidate before the incumbent if the request is assigned to the candidate."""
 
 
@@ -65,7 +65,7 @@ class RouteGuide:
         self._turns = Turns()
         self.paces = PaceBook()
 
-    async def begin(self, life: RequestState, route: RouteSpec) -> Way:
+    async def begin(self, life: RequestState, route: RouteSpec) -> FallbackChain:
         """Compute a request's fallback chain, and prepare the request for the first model on it.
 
         Raises InvalidRequest if no entry accepts it, Unavailable if one might at another time.
@@ -76,13 +76,13 @@ class RouteGuide:
         life.add_decision("route", _said(order))
         if not order.legs:
             raise _nowhere(route, order)
-        way = Way(life, route, self._with_those_away_last(life, fork, order), order.chosen)
+        way = FallbackChain(life, route, self._with_those_away_last(life, fork, order), order.chosen)
         if life.snapshot.rollouts and self._arms is not None:
             self._arms.enter(life, way)
         way.enter_first(life)
         return way
 
-    def _with_those_away_last(self, life: RequestState, fork: Fork, order: Order) -> list[Leg]:
+    def _with_those_away_last(self, life: RequestState, fork: CompiledRoute, order: Order) -> list[RouteCandidate]:
         """Return the candidates, those last whose targets all have open circuits. A cascade keeps its order."""
         if self._health is None or fork.cascade is not None:
             return order.legs
@@ -91,15 +91,15 @@ class RouteGuide:
             life.add_decision("away", {"order": [leg.label for leg in legs]})
         return legs
 
-    def standing(self, life: RequestState) -> LiveStanding:
+    def standing(self, life: RequestState) -> LiveModelState:
         """Return the current state of models for a request."""
-        return LiveStanding(life, self._limiter, self.paces, self._clock, self._waits)
+        return LiveModelState(life, self._limiter, self.paces, self._clock, self._waits)
 
-    def first_leg(self, route: RouteSpec, snapshot: Snapshot) -> Leg:
+    def first_leg(self, route: RouteSpec, snapshot: Snapshot) -> RouteCandidate:
         """Return the candidate to which a route leads first now, whatever its conditions."""
         return self._plans.plan_for(route, snapshot).first_leg
 
-    async def _asked(self, life: RequestState, fork: Fork) -> Asked:
+    async def _asked(self, life: RequestState, fork: CompiledRoute) -> RequestFacts:
         request = life.request
         assert request is not None
         readings: dict[str, Reading] = {}
@@ -110,7 +110,7 @@ class RouteGuide:
             readings[reading_fork.id] = Reading(found.intent, found.complexity)
             life.route_state = life.route_state or found.obstacle
             life.add_decision("semantic", found.facts())
-        return Asked(
+        return RequestFacts(
             tenant=life.who.tenant,
             at_ns=life.started_at_ns,
             tags=life.who.tags,

@@ -7,8 +7,8 @@ from itertools import takewhile
 from contracts.rules.holds import HeldFor, hold_on, is_canary
 from contracts.serving.routes import Condition
 from gateway.routing.routes.conditions import why_not, why_not_read, why_not_there, why_too_slow
-from gateway.routing.routes.facts import UNREAD, Asked, Standing
-from gateway.routing.routes.route_plan import Branch, Fork, Leg
+from gateway.routing.routes.facts import UNREAD, ModelState, RequestFacts
+from gateway.routing.routes.route_plan import CompiledEntry, CompiledRoute, RouteCandidate
 from gateway.routing.routes.turns import Turns
 
 
@@ -19,7 +19,7 @@ class Order:
     `may_pass`: at another time the same request could be accepted.
     """
 
-    legs: list[Leg] = field(default_factory=list)
+    legs: list[RouteCandidate] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     may_pass: bool = False
     chosen: int = 0  # number of legs that come from the choices, before any fallback
@@ -30,15 +30,15 @@ class Order:
 class Resolver:
     """Computes one request's order. `turns` counts turns; if `takes_turns` is false, it is only read."""
 
-    def __init__(self, asked: Asked, standing: Standing, turns: Turns, *, takes_turns: bool = True) -> None:
+    def __init__(self, asked: RequestFacts, standing: ModelState, turns: Turns, *, takes_turns: bool = True) -> None:
         self._asked = asked
         self._standing = standing
         self._turns = turns
         self._takes_turns = takes_turns
-        self._slow: dict[int, Leg] = {}  # by identity: excluded only because of their latency
+        self._slow: dict[int, RouteCandidate] = {}  # by identity: excluded only because of their latency
         self._to_probe: set[int] = set()  # the ones of these that are used anyway, as probes
 
-    def order(self, fork: Fork) -> Order:
+    def order(self, fork: CompiledRoute) -> Order:
         """Return a route's candidates in the order to try them; empty if no entry accepts the request."""
         found = Order()
         for leg in self._legs(fork, (), found, takes_turn=self._takes_turns, is_top=True):
@@ -67,17 +67,17 @@ class Resolver:
             if leg is not first:
                 self._standing.leave_out(leg.model)
 
-    def _probe(self, found: Order, leg: Leg) -> None:
+    def _probe(self, found: Order, leg: RouteCandidate) -> None:
         self._standing.begin_probe(leg.model)
         found.probe = leg.label
 
-    def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
+    def why_closed(self, fork: CompiledRoute, branch: CompiledEntry, outer: tuple[Condition, ...] = ()) -> str:
         """Return why a fork's branch leads to no model for the request; empty if it leads to one."""
         return self._why_closed(fork, branch, outer)[0]
 
     def _legs(
-        self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
-    ) -> Iterator[Leg]:
+        self, fork: CompiledRoute, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
+    ) -> Iterator[RouteCandidate]:
         """Yield a fork's candidates. `outer` are the conditions of the branches that led to it; they apply too."""
         open_now = self._without_frozen(
             fork, [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
@@ -93,16 +93,16 @@ class Resolver:
         yield from self._along(behind, outer, found, takes_turn=takes_turn and not open_now)
 
     def _along(
-        self, branches: Sequence[Branch], outer: tuple[Condition, ...], found: Order, *, takes_turn: bool
-    ) -> Iterator[Leg]:
+        self, branches: Sequence[CompiledEntry], outer: tuple[Condition, ...], found: Order, *, takes_turn: bool
+    ) -> Iterator[RouteCandidate]:
         for number, branch in enumerate(branches):
-            if isinstance(branch.to, Leg):
+            if isinstance(branch.to, RouteCandidate):
                 yield branch.to
             else:  # only the branch that is used first takes a turn there: others look ahead
                 takes = takes_turn and number == 0
                 yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
 
-    def _without_frozen(self, fork: Fork, branches: list[Branch], found: Order) -> list[Branch]:
+    def _without_frozen(self, fork: CompiledRoute, branches: list[CompiledEntry], found: Order) -> list[CompiledEntry]:
         """Exclude canaries that an objective at risk freezes, unless there is nothing else to choose.
 
         Objectives name the model that is served, and canaries are other models: any of the fork's models may be at
@@ -119,7 +119,7 @@ class Resolver:
         found.skipped |= {branch.label: why for branch in branches if is_canary(branch.label)}
         return others
 
-    def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
+    def _is_open(self, fork: CompiledRoute, branch: CompiledEntry, outer: tuple[Condition, ...], found: Order) -> bool:
         """Return whether a branch leads to any model for this request, and record why it does not."""
         reason, may_pass = self._why_closed(fork, branch, outer)
         if reason:
@@ -127,7 +127,7 @@ class Resolver:
             found.may_pass |= may_pass
         return not reason
 
-    def _why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...]) -> tuple[str, bool]:
+    def _why_closed(self, fork: CompiledRoute, branch: CompiledEntry, outer: tuple[Condition, ...]) -> tuple[str, bool]:
         asked, when = self._asked, branch.when
         reason = why_not(when, asked)
         if reason:
@@ -136,7 +136,7 @@ class Resolver:
         if reason:
             return reason, False
         conditions = (*outer, when)
-        if isinstance(branch.to, Fork):
+        if isinstance(branch.to, CompiledRoute):
             inner = branch.to
             closed = [self._why_closed(inner, one, conditions) for one in (*inner.choose, *inner.fallbacks)]
             if all(reason for reason, _ in closed):
@@ -144,7 +144,7 @@ class Resolver:
             return "", False
         return self._why_leg_closed(branch.to, conditions)
 
-    def _why_leg_closed(self, leg: Leg, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
+    def _why_leg_closed(self, leg: RouteCandidate, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
         model = leg.model
         limit, context = self._asked.output_limit, model.context_tokens
         if limit is not None and context is not None and limit > context:
@@ -162,7 +162,7 @@ class Resolver:
                 return "", False
         return reason, bool(reason)
 
-    def _probed_of(self, found: Order, late: set[int]) -> Leg | None:
+    def _probed_of(self, found: Order, late: set[int]) -> RouteCandidate | None:
         """Return which of the late candidates that would come first is probed; the others are excluded."""
         before = list(takewhile(lambda leg: id(leg) in late, found.legs))
         probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
@@ -191,7 +191,7 @@ class Resolver:
             found.legs.insert(0, probed)
 
 
-def _move_to_end(found: Order, late: list[Leg]) -> None:
+def _move_to_end(found: Order, late: list[RouteCandidate]) -> None:
     found.late = [leg.label for leg in late]
     is_late = {id(leg) for leg in late}
     found.legs = [leg for leg in found.legs if id(leg) not in is_late] + late

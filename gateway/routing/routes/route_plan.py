@@ -10,7 +10,7 @@ from contracts.serving.semantic import SemanticSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Leg:
+class RouteCandidate:
     """A candidate: a model that a request may be sent to. `pool` has the targets that may serve it, `within` their ids.
 
     `within` is `None` if these are all of the pool's targets.
@@ -24,30 +24,32 @@ class Leg:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branch:
-    """One entry of a route, and what it leads to."""
+class CompiledEntry:
+    """One entry of a route, and what it leads to: a model or another route."""
 
     label: str
     weight: int
     when: Condition
-    to: "Leg | Fork"
+    to: "RouteCandidate | CompiledRoute"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fork:
-    """A route: branches to choose among, and fallback branches."""
+class CompiledRoute:
+    """A compiled route: entries to choose among, and fallback entries."""
 
     id: str
-    choose: tuple[Branch, ...]
-    fallbacks: tuple[Branch, ...]
+    choose: tuple[CompiledEntry, ...]
+    fallbacks: tuple[CompiledEntry, ...]
     cascade: CascadePolicy | None = None
     latency_budget_ms: int | None = None
     semantic: SemanticSpec | None = None
 
     @property
-    def readers(self) -> tuple["Fork", ...]:
+    def readers(self) -> tuple["CompiledRoute", ...]:
         """Return the routes, this one and those below it, that classify the prompt."""
-        inner = [branch.to.readers for branch in (*self.choose, *self.fallbacks) if isinstance(branch.to, Fork)]
+        inner = [
+            branch.to.readers for branch in (*self.choose, *self.fallbacks) if isinstance(branch.to, CompiledRoute)
+        ]
         own = () if self.semantic is None else (self,)
         return sum(inner, own)
 
@@ -55,14 +57,16 @@ class Fork:
     def models(self) -> tuple[str, ...]:
         """Return the ids of the models that its entries lead to."""
         branches = (*self.choose, *self.fallbacks)
-        found = [(to.model.id,) if isinstance(to, Leg) else to.models for to in (branch.to for branch in branches)]
+        found = [
+            (to.model.id,) if isinstance(to, RouteCandidate) else to.models for to in (branch.to for branch in branches)
+        ]
         return tuple(dict.fromkeys(sum(found, ())))
 
     @property
-    def first_leg(self) -> Leg:
+    def first_leg(self) -> RouteCandidate:
         """Return the candidate that a request without conditions would get first."""
         to = self.choose[0].to
-        return to if isinstance(to, Leg) else to.first_leg
+        return to if isinstance(to, RouteCandidate) else to.first_leg
 
 
 class RoutePlans:
@@ -70,9 +74,9 @@ class RoutePlans:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
-        self._plans: dict[str, Fork] = {}
+        self._plans: dict[str, CompiledRoute] = {}
 
-    def plan_for(self, route: RouteSpec, snapshot: Snapshot) -> Fork:
+    def plan_for(self, route: RouteSpec, snapshot: Snapshot) -> CompiledRoute:
         """Return a route's compiled plan. The snapshot's routes are valid: `contracts.serving.route_checks` has
         verified them.
         """
@@ -85,10 +89,10 @@ class RoutePlans:
         return plan
 
 
-def plan_route(route: RouteSpec, serving: Serving, pin: Regions = None) -> Fork:
+def plan_route(route: RouteSpec, serving: Serving, pin: Regions = None) -> CompiledRoute:
     """Compile a valid route. `pin` has the regions to which the routes above it restrict it."""
     regions = meet(pin, route.regions)
-    return Fork(
+    return CompiledRoute(
         id=route.id,
         semantic=route.semantic,
         choose=tuple(_branch(entry, serving, regions) for entry in route.choose),
@@ -98,21 +102,21 @@ def plan_route(route: RouteSpec, serving: Serving, pin: Regions = None) -> Fork:
     )
 
 
-def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> Branch:
+def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> CompiledEntry:
     regions = meet(pin, entry.regions)
-    to: Leg | Fork
+    to: RouteCandidate | CompiledRoute
     if entry.route:
         to = plan_route(serving.routes[entry.route], serving, regions)
     else:
         leg = leg_of(entry, serving.models, serving.pools, regions)
         assert leg is not None, "a sound route has no dead end"
         to = leg
-    return Branch(entry.name, entry.weight, entry.when, to)
+    return CompiledEntry(entry.name, entry.weight, entry.when, to)
 
 
 def leg_of(
     entry: RouteEntry, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec], regions: Regions
-) -> Leg | None:
+) -> RouteCandidate | None:
     """Return the candidate for a model entry of a route; `None` if no target of the model is left."""
     model = models[entry.model]
     pool = pools[model.pool]
@@ -120,5 +124,7 @@ def leg_of(
     if not taken:
         return None
     if len(taken) == len(pool.targets):
-        return Leg(entry.name, model, pool, regions, None)
-    return Leg(entry.name, model, replace(pool, targets=taken), regions, frozenset(target.id for target in taken))
+        return RouteCandidate(entry.name, model, pool, regions, None)
+    return RouteCandidate(
+        entry.name, model, replace(pool, targets=taken), regions, frozenset(target.id for target in taken)
+    )

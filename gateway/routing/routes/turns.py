@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from gateway.routing.routes.route_plan import Branch
+from gateway.routing.routes.route_plan import CompiledEntry
 
 _MOST_KEPT: Final = 4_096  # number of routes, each set of weights counted separately; a dropped one starts over
 
@@ -20,12 +20,12 @@ class Turns:
     def order(
         self,
         route: str,
-        branches: Sequence[Branch],
+        branches: Sequence[CompiledEntry],
         conversation: str,
         *,
         takes_turn: bool,
-        among: Sequence[Branch] | None = None,
-    ) -> list[Branch]:
+        among: Sequence[CompiledEntry] | None = None,
+    ) -> list[CompiledEntry]:
         """Return the branches: the one whose turn it is, then the others by weight.
 
         Smooth weighted round robin (nginx, 2012), as among a pool's targets: in sum-of-weights turns each branch is
@@ -43,7 +43,7 @@ class Turns:
         others = sorted((branch for branch in branches if branch is not first), key=lambda branch: -branch.weight)
         return [first, *others]
 
-    def _next(self, key: tuple[str, _Shares], branches: Sequence[Branch], *, takes_turn: bool) -> Branch:
+    def _next(self, key: tuple[str, _Shares], branches: Sequence[CompiledEntry], *, takes_turn: bool) -> CompiledEntry:
         known = self._credit.get(key, {})
         credits = [known.get(branch.label, 0) + branch.weight for branch in branches]
         best = credits.index(max(credits))
@@ -57,7 +57,7 @@ class Turns:
         return branches[best]
 
 
-def _drawn(route: str, branches: Sequence[Branch], conversation: str) -> Branch:
+def _drawn(route: str, branches: Sequence[CompiledEntry], conversation: str) -> CompiledEntry:
     place = crc32(f"{route}/{conversation}".encode()) % sum(branch.weight for branch in branches)
     for branch in branches:
         place -= branch.weight

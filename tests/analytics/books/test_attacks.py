@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from analytics.books.booking import RerateWish, book_rerate
 from analytics.books.calendars import Calendars, days_period, month_period
-from analytics.books.closing import close_month, credit_invoice, reopen_month, strangers_usage
+from analytics.books.closing import close_month, credit_invoice, reopen_month, usage_of_unknown_tenants
 from analytics.books.rerating import RerateQuestion
 from backends.control.book_periods import ProfileChange, list_documents, set_profile
 from backends.control.database import ControlDatabase
@@ -122,7 +122,7 @@ def test_a_credit_at_the_moment_of_reopening_leaves_books_that_sum(books: Instal
 def test_usage_of_a_name_that_is_no_tenant_is_told(books: Installation) -> None:
     stranger = f"stranger-{uuid4()}"
     books.write([used(books, 11, stranger)])
-    found = strangers_usage(books.store, books.database, MONTHS[0], NOW)
+    found = usage_of_unknown_tenants(books.store, books.database, MONTHS[0], NOW)
     assert found[stranger] == 11 and books.tenant not in found
 
 

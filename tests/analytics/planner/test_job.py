@@ -7,7 +7,7 @@ import pytest
 
 from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.job import run_job
-from analytics.planner.question import Made, PlanJob, WhatIf
+from analytics.planner.question import GeneratedRequests, PlanJob, WhatIf
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import setup_as_json
 from analytics.planner.what_if import simulate
@@ -20,7 +20,7 @@ SETUP = ReplicaSetup(steps=MODEL, kv_blocks=3_000)
 NO_STORE = cast(StoreClient, None)  # a plan of made requests on a given replica asks it nothing
 JOB = PlanJob(
     what_if=WhatIf(replicas=2, traffic=3.0, ttft_p95_ms=60.0),
-    made=Made(requests=120, per_second=30.0, input_tokens=200.0, output_tokens=20.0),
+    made=GeneratedRequests(requests=120, per_second=30.0, input_tokens=200.0, output_tokens=20.0),
     setup=json.dumps(setup_as_json(SETUP)),
 )
 

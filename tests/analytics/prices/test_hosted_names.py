@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.prices.listing import Sold, listed_cards, without_card
+from analytics.prices.listing import SoldModel, listed_cards, without_card
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.provider_names import price_names
 from contracts.errors import NotFound, TollkeeperError
@@ -23,7 +23,7 @@ EXAMPLES = sorted({name for name in re.findall(rf"(?:{PREFIXES})/[\w.:@/-]*\w", 
 
 
 def card_of(name: str, table: LitellmTable | None = None, provider: str = "vendor") -> PriceCard:
-    held = [card for card in listed_cards(Sold("m", provider, name, "litellm"), table) if card.is_valid_at(NOW)]
+    held = [card for card in listed_cards(SoldModel("m", provider, name, "litellm"), table) if card.is_valid_at(NOW)]
     assert len(held) == 1 and (held[0].model, held[0].provider) == ("m", provider)
     return held[0]
 
@@ -134,7 +134,7 @@ def test_service_tiers_come_with_the_prices_of_both_lists(tmp_path: Path) -> Non
 
 
 def test_a_model_with_a_card_that_holds_is_not_asked_about() -> None:
-    sold = [Sold("embed-x", "mockai", "embed-x"), Sold("gpt", "openai", "gpt-5")]
+    sold = [SoldModel("embed-x", "mockai", "embed-x"), SoldModel("gpt", "openai", "gpt-5")]
     known = [
         price_card(
             NewPrice("embed-x", "embedx-1", {"input_text": Decimal("0.1")}, valid_from=datetime(2026, 1, 1, tzinfo=UTC))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from analytics.prices.listing import (
-    Sold,
+    SoldModel,
     adjusted,
     as_new_price,
     bought_under_one_name,
@@ -54,7 +54,11 @@ def test_a_percentage_is_on_every_price_and_in_the_version() -> None:
 
 
 def test_a_model_bought_under_two_names_has_no_one_price() -> None:
-    sold = [Sold("chat", "openai", "gpt-5"), Sold("chat", "openai", "gpt-5-mini"), Sold("chat", "azure", "gpt-5")]
+    sold = [
+        SoldModel("chat", "openai", "gpt-5"),
+        SoldModel("chat", "openai", "gpt-5-mini"),
+        SoldModel("chat", "azure", "gpt-5"),
+    ]
     clear, refused = bought_under_one_name(sold)
     assert clear == [sold[2]]
     assert len(refused) == 1 and "bought as gpt-5 and gpt-5-mini" in refused[0]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.prices.listing import Sold, adjusted, listed_cards
+from analytics.prices.listing import SoldModel, adjusted, listed_cards
 from analytics.prices.refresh import ChangeCost, change_costs, price_changes, rates_changed
 from analytics.scope import Period
 from backends.store.client import StoreClient
@@ -19,7 +19,7 @@ from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
-SOLD = Sold("claude", "anthropic", "anthropic/claude-sonnet-4-5", "litellm")
+SOLD = SoldModel("claude", "anthropic", "anthropic/claude-sonnet-4-5", "litellm")
 
 
 def as_listed() -> PriceCard:

@@ -22,7 +22,7 @@ from backends.store.columns import arrow_batch
 from backends.store.deletion import SYNC
 from backends.store.erasure import erase_tenant, erase_user
 from backends.store.retention import apply_rules, set_rule, set_table_days
-from backends.store.row_policies import TEAM_READER, TENANT_READER, told
+from backends.store.row_policies import TEAM_READER, TENANT_READER, row_policy_settings
 from backends.store.store_locks import StoreLocks
 from backends.store.tables import list_tables
 from contracts.access.identity import Identity
@@ -147,9 +147,9 @@ def filled(empty_store: Any) -> Any:
 TWO_DAYS = Scope(START, START + timedelta(days=2), asked_at=START + timedelta(days=2))
 
 
-def counted(client: StoreClient, *, is_of_rows: bool = False, **told: Any) -> int:
+def counted(client: StoreClient, *, is_of_rows: bool = False, **row_policy_settings: Any) -> int:
     """How many requests the hours of all tenants have, from what is kept or from rows."""
-    asked = {**told, USE_KEPT: 0 if is_of_rows else 1}
+    asked = {**row_policy_settings, USE_KEPT: 0 if is_of_rows else 1}
     rows = client.query(query("routing_answered_hours"), parameters(TWO_DAYS), settings=asked)
     return sum(int(str(row["request_count"])) for row in rows)
 
@@ -228,10 +228,10 @@ def test_the_stores_own_users_see_no_hours_of_others(filled: Any) -> None:
     """Their row policies know the tenant, which the kept hours do not: these must not answer them."""
     address = filled.address("reader")
     viewers: list[tuple[str, dict[str, Any], int]] = [
-        (TENANT_READER, told("acme", None), 48),
-        (TEAM_READER, told("acme", "red"), 24),
+        (TENANT_READER, row_policy_settings("acme", None), 48),
+        (TEAM_READER, row_policy_settings("acme", "red"), 24),
         (TENANT_READER, {}, 0),
-        (TENANT_READER, told("", None), 0),
+        (TENANT_READER, row_policy_settings("", None), 0),
     ]
     for user, access, wanted in viewers:
         client = StoreClient(replace(address, user=user))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from backends.http_client.http_connection import Asker
+from backends.http_client.http_connection import ReplyEndListener
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.http_client.http_timeouts import Timeouts
@@ -206,7 +206,7 @@ def test_a_key_that_would_break_the_request_is_refused_without_showing_it(new_ta
     assert "contains a space" in refused.value.message or "line end" in refused.value.message
 
 
-class _Ended(Asker):
+class _Ended(ReplyEndListener):
     """Is told of a reply's end, and lets go of its connection there."""
 
     def __init__(self, at_end: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from contracts.recording.moments import unix_ns
 from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
 from contracts.serving.route_checks import Serving, sound_routes
 from contracts.serving.routes import RouteSpec, route_spec
-from gateway.routing.routes.facts import Asked, Reading
+from gateway.routing.routes.facts import Reading, RequestFacts
 from gateway.routing.routes.pace import PaceBook
 from gateway.routing.routes.resolver import Resolver
 from gateway.routing.routes.route_plan import plan_route
@@ -20,7 +20,7 @@ from gateway.routing.routes.turns import Turns
 from tests.gateway.routing.routes.test_pace import answer
 
 REGIONS = ("eu", "us", "ap", "")
-ASKED = Asked("acme", at_ns=unix_ns(datetime(2026, 11, 21, 9, 30, tzinfo=UTC)))  # a Saturday
+ASKED = RequestFacts("acme", at_ns=unix_ns(datetime(2026, 11, 21, 9, 30, tzinfo=UTC)))  # a Saturday
 
 
 @dataclass

@@ -3,15 +3,17 @@
 from collections import Counter
 
 from contracts.serving.routes import Condition
-from gateway.routing.routes.route_plan import Branch, Fork
+from gateway.routing.routes.route_plan import CompiledEntry, CompiledRoute
 from gateway.routing.routes.turns import Turns
 
 
-def branches_of(**weights: int) -> list[Branch]:
-    return [Branch(label, weight, Condition(), Fork("inner", (), ())) for label, weight in weights.items()]
+def branches_of(**weights: int) -> list[CompiledEntry]:
+    return [
+        CompiledEntry(label, weight, Condition(), CompiledRoute("inner", (), ())) for label, weight in weights.items()
+    ]
 
 
-def firsts_of(turns: Turns, branches: list[Branch], count: int, among: list[Branch] | None = None) -> str:
+def firsts_of(turns: Turns, branches: list[CompiledEntry], count: int, among: list[CompiledEntry] | None = None) -> str:
     found = [turns.order("r", branches, "", takes_turn=True, among=among)[0].label for _ in range(count)]
     return "".join(found)
 

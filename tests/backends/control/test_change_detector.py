@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backends.control.change_look import ChangeLook
+from backends.control.change_detector import ChangeDetector
 from backends.control.database import ControlDatabase
 
 ASK_EVERY = 5.0
@@ -50,8 +50,8 @@ def write(database: ControlDatabase, word: str) -> None:
         session.execute(text("INSERT INTO word VALUES (:word)"), {"word": word})
 
 
-def look_at(database: ControlDatabase, times: Times) -> ChangeLook:
-    return ChangeLook(database.url, ASK_EVERY, times.monotonic, times.wall_ns)
+def look_at(database: ControlDatabase, times: Times) -> ChangeDetector:
+    return ChangeDetector(database.url, ASK_EVERY, times.monotonic, times.wall_ns)
 
 
 def test_a_database_that_was_read_has_changed_after_a_commit_and_not_before(
@@ -111,6 +111,6 @@ def test_after_a_failed_read_and_without_its_file_it_is_read_again(database: Con
 
 
 def test_of_a_server_only_itself_can_tell(times: Times) -> None:
-    look = ChangeLook(ControlDatabase("postgresql://nobody@localhost/none").url, ASK_EVERY, times.monotonic)
+    look = ChangeDetector(ControlDatabase("postgresql://nobody@localhost/none").url, ASK_EVERY, times.monotonic)
     look.begin_read()
     assert look.may_have_changed()

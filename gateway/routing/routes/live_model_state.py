@@ -11,12 +11,12 @@ from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.routes.pace import PaceBook
-from gateway.routing.routes.route_plan import Leg
+from gateway.routing.routes.route_plan import RouteCandidate
 
 Waits = Callable[[PoolSpec], int | None]  # nanoseconds
 
 
-class LiveStanding:
+class LiveModelState:
     """The current state of models for one request. Nothing is reserved, and repeated questions are answered from
     memory.
     """
@@ -72,7 +72,7 @@ class LiveStanding:
         """Return the time within which most of the model's answers started, in seconds."""
         return self._paces.ttft_seconds(model.id)
 
-    def answer_seconds(self, leg: Leg) -> float | None:
+    def answer_seconds(self, leg: RouteCandidate) -> float | None:
         """Return the seconds that an answer of usual length takes from this model, including the current queue."""
         wait_ns = None if self._waits is None else self._waits(leg.pool)
         return self._paces.answer_seconds(leg.model.id, self._output_tokens(leg.model), (wait_ns or 0) / 1e9)

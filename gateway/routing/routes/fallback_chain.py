@@ -6,13 +6,13 @@ from contracts.errors import UnsupportedValue
 from contracts.serving.routes import RouteSpec
 from gateway.request.request_state import RequestState
 from gateway.routing.routes.renaming import renamed, renamed_body
-from gateway.routing.routes.route_plan import Leg
+from gateway.routing.routes.route_plan import RouteCandidate
 
 
-class Way:
+class FallbackChain:
     """The candidates of one request, best first, at least one. `enter` rewrites the request for one of them."""
 
-    def __init__(self, life: RequestState, route: RouteSpec, legs: list[Leg], judged: int = 0) -> None:
+    def __init__(self, life: RequestState, route: RouteSpec, legs: list[RouteCandidate], judged: int = 0) -> None:
         """Accept the candidates. `judged`: after the first `judged` of them, an insufficient answer leads to the next
         one; the others are used after failures.
         """
@@ -23,7 +23,7 @@ class Way:
         self.asked: AnyRequest = life.request  # as the application sent it
         self._body = life.body
 
-    def enter(self, life: RequestState, leg: Leg) -> None:
+    def enter(self, life: RequestState, leg: RouteCandidate) -> None:
         """Rewrite the request for a candidate's model and targets. Raises UnsupportedValue."""
         life.model, life.regions = leg.model, leg.regions
         life.cache = self.route.cache or leg.model.cache

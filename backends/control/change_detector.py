@@ -17,7 +17,7 @@ _SETTLED_NS: Final = 50_000_000  # file times are only exact to some millisecond
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
-class ChangeLook:
+class ChangeDetector:
     """Detects changes for one reader of a database. Not thread-safe."""
 
     def __init__(
