@@ -90,7 +90,7 @@ def test_a_helpful_answer_that_apologises_is_no_refusal(text):
 
 def test_each_language_that_the_docs_name_has_sentences():
     docs = (Path(__file__).parents[4] / "docs" / "routes.md").read_text()
-    named = re.search(r"such answers begin with in ([^:]*):", docs)
+    named = re.search(r"begins with typical words in ([^.]*)\.", docs)
     assert named is not None
     languages = set(re.findall(r"[A-Z]\w+", named.group(1)))
     assert languages == set(REFUSALS) == set(HELPFUL)
