@@ -17,12 +17,11 @@ from typing import Final, TypeAlias
 from bench.gateway_added import measure_added
 from bench.gateway_agents import measure_agents
 from bench.gateway_audit import Audit
-from bench.gateway_earlier import measure_earlier
 from bench.gateway_features import measure_features
+from bench.gateway_forms import measure_earlier, measure_wheel
 from bench.gateway_headers import measure_headers
 from bench.gateway_plan import Plan
 from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of, start_rivals
-from bench.gateway_wheel import measure_wheel
 from bench.load.gateway_process import MeasuredGateway, configuration, environment
 from bench.load.machine import Cores
 from bench.load.peers import MODEL, NotInstalled, Peer, start_bare_relay, start_nginx
