@@ -105,7 +105,9 @@ def check_command(
     if as_json:
         print_json({"file": str(file), "rows": rows, "faults": faults})
     else:
-        typer.echo(f"{rows} rows in {file}: {'as FOCUS asks' if not faults else f'{len(faults)} faults'}")
+        typer.echo(
+            f"{rows} rows in {file}: {'no rule of FOCUS 1.3 is violated' if not faults else f'{len(faults)} faults'}"
+        )
         for fault in faults:
             typer.echo(fault, err=True)
     raise typer.Exit(1 if faults else 0)

@@ -23,20 +23,21 @@ from dashboard.visit import Visit
 
 _TABLE: Final = "alerts_table"
 _MOST: Final = 500
+_WIDE: Final = 265  # pixels: as much as a phone shows
 _SILENCE_HOURS: Final = (1, 4, 8, 24, 72, 168)
 
 
 def draw_alerts(visit: Visit) -> None:
     """Draw the open alerts of the chosen tenant or team, or all alerts if past ones are included."""
     scope = visit.scope
-    with_past = toggle("past", "With past alerts", help=f"The latest {_MOST}; alerts are kept for 400 days")
+    with_past = toggle("past", "Include resolved alerts", help=f"The latest {_MOST}; alerts are kept for 400 days")
     alerts: Sequence[AlertFacts] = visit.read_control(raised_alerts, scope.tenant, scope.team, not with_past, _MOST)
     show_table(
         "Alerts" if with_past else "Open alerts",
         alerts_frame(visit, alerts),
         key=_TABLE,
         columns=_columns(),
-        text_lines=2,
+        text_lines=3,
         help="Same as `tollkeeper alerts list`, latest first. An alert is open while its condition "
         "holds. Select a row to acknowledge or silence it.",
         data=lambda: Table([_exported(alert) for alert in alerts]),
@@ -49,7 +50,7 @@ def draw_alerts(visit: Visit) -> None:
         with contained():
             _detail(visit, alert)
     elif chosen is not None:
-        note("The alert in this link is not listed; it may be resolved. Turn on *With past alerts*.")
+        note("The alert in this link is not listed; it may be resolved. Turn on *Include resolved alerts*.")
 
 
 def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
@@ -58,9 +59,9 @@ def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
     return Table(
         [
             {
-                "State": _state(alert),
-                "Severity": alert["severity"],
                 "What": alert["summary"],
+                "Severity": alert["severity"],
+                "State": _state(alert),
                 "Kind": KIND_WORDS.get(alert["kind"], alert["kind"]),
                 "Tenant": alert["tenant"] or "whole installation",
                 "Team": alert["team"],
@@ -144,7 +145,7 @@ def _columns() -> dict[str, Any]:
             help="open, acknowledged, silenced (not sent: a silence, or no channel) or resolved"
         ),
         "Severity": st.column_config.TextColumn(help="page: needs attention now; ticket: during working hours"),
-        "What": st.column_config.TextColumn(width="large"),
+        "What": st.column_config.TextColumn(width=_WIDE),
         "Team": st.column_config.TextColumn(),
         "Duration": st.column_config.TextColumn(help="How long the alert has been, or was, open"),
     }
