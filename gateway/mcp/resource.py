@@ -3,6 +3,8 @@
 import re
 from typing import Any, Final
 
+import msgspec
+
 from contracts.access.endpoints import Endpoint
 from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError
 from contracts.mcp.servers import SEPARATOR
@@ -68,6 +70,7 @@ class McpResource:
         if message.method == "tools/call":
             tool = await self._tool(key, server, message.params.name, snapshot)
             if tool is not None:
+                _check_arguments(message, revision)
                 await self._calls.serve(exchange, key, snapshot, message, tool, revision)
                 return
         async with self._limiter.counting(key.identity, "", snapshot):
@@ -114,6 +117,17 @@ class McpResource:
         if method == "ping" and not is_modern:
             return {}
         raise RpcFault(404 if is_modern else 200, METHOD_NOT_FOUND, f"Method not found: {method[:_MAX_SHOWN]}")
+
+
+def _check_arguments(message: Message, revision: str) -> None:
+    """Raise RpcFault if a call's arguments are not an object; null and none at all are allowed."""
+    given = message.params.arguments
+    if isinstance(given, msgspec.Raw) and bytes(given)[:1] not in (b"{", b"n"):
+        raise RpcFault(
+            400 if revision == MODERN else 200,
+            INVALID_PARAMS,
+            f"the arguments of {message.params.name[:_MAX_SHOWN]!r} must be an object",
+        )
 
 
 def _shown(tool: Tool, *, is_alone: bool) -> dict[str, Any]:

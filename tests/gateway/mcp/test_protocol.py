@@ -56,6 +56,15 @@ async def test_what_a_legacy_client_asks_for_in_vain_is_an_error_with_status_200
     assert (status, answer["error"]) == (200, {"code": -32602, "message": "Unknown tool: nothing"})
 
 
+@pytest.mark.parametrize("given", [5, "x", [1], True])
+async def test_arguments_that_are_no_object_reach_no_server(gateway, given):
+    _, _, listed = await post(gateway, "tools/list", **LEGACY)
+    name = listed["result"]["tools"][0]["name"]
+    status, _, answer = await post(gateway, "tools/call", {"name": name, "arguments": given}, **LEGACY)
+    assert (status, answer["error"]["code"]) == (200, -32602)
+    assert answer["error"]["message"] == f"the arguments of {name!r} must be an object"
+
+
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "made/up"])
 async def test_what_the_modern_revision_has_not_is_not_found(gateway, method):
     status, _, answer = await post(gateway, method, id="a")
