@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from analytics.slo.report import slo_report
+from analytics.slo.report import Status, slo_report
 from backends.control.slos import get_slo, load_objectives, objective_of
 from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
@@ -24,7 +24,12 @@ app = group_of("slos")
 
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
-_STATUS_WORDS: Final = {"kept": "met", "burning": "burning", "broken": "missed", "no_requests": "no requests"}
+_STATUS_WORDS: Final[Mapping[Status, str]] = {
+    "met": "met",
+    "burning": "burning",
+    "broken": "missed",
+    "no_requests": "no requests",
+}
 
 
 @app.command("apply", hidden=True)

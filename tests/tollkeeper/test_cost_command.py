@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,9 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.slos import NewSlo, put_slo
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
@@ -95,6 +99,20 @@ def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
     (ours,) = [gpu for gpu in ledger["gpus"] if gpu["device"] == device]
     assert (ours["wall_ns"], ours["unexplained_ns"], ours["unexplained_share"]) == (120 * 10**9, 0, 0)
     assert said("gpu", "cost", *place)["total_usd"] == "0.000000000000"
+
+
+def test_an_objective_s_state_is_in_words(place: list[str]) -> None:
+    database, now = ControlDatabase(f"sqlite:///{Path(place[1]) / 'control.db'}"), datetime.now(UTC)
+    with database.session() as session:
+        put_slo(
+            session,
+            Author("test", now),
+            NewSlo("quiet", "availability", Decimal(99), model=f"model-{uuid4()}"),
+            replaces=False,
+        )
+    database.close()
+    shown = CliRunner().invoke(app, ["slos", "report", "quiet", *place])
+    assert shown.exit_code == 0 and "no requests" in shown.stdout, shown.output
 
 
 @pytest.mark.parametrize(
