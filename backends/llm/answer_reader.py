@@ -27,7 +27,9 @@ from contracts.metering.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
 from contracts.pricing.service_tiers import reported_tier
 from contracts.recording.records import CountMethod
 
-# Bound to module names, because every chat calls them.
+# Under names of this module, because every chat needs them: compiled code looks up another's in a table.
+_GENERATED: Final = GENERATED
+_UNKNOWN_USAGE: Final = UNKNOWN_USAGE
 _decode_chunk: Final = msgspec.json.Decoder(ChatChunk).decode
 _decode_generated: Final = GENERATED.decoder.decode
 _fields_of: Final = msgspec.structs.astuple
@@ -70,7 +72,7 @@ class AnswerReader:
         self._sink = sink
         self._form = form
         self._expected = expected
-        self.usage: Usage = UNKNOWN_USAGE
+        self.usage: Usage = _UNKNOWN_USAGE
         self._reply: msgspec.Struct | None = None  # kept so that freeing it can wait until the answer is sent
 
     @property
@@ -176,7 +178,7 @@ class AnswerReader:
 
     def take_whole(self, body: bytes) -> None:
         """Process a whole reply. Raises UpstreamBroken if it is not valid."""
-        if self._form is GENERATED:
+        if self._form is _GENERATED:
             self._take_generated(body)
         else:
             self._take_other(body, self._form)

@@ -10,6 +10,7 @@ guarantee that).
 
 import mmap
 import os
+import struct
 import time
 import zlib
 from pathlib import Path
@@ -22,6 +23,8 @@ NO_SLOT: Final = -1
 SLOT_BYTES: Final = 16_384
 # Length of the value (0: free), first number + 1 (0: none), second number, checksum (0: written by an earlier release).
 _HEAD_BYTES: Final = 32
+_pack_rest: Final = struct.Struct("=QQQ").pack  # of the head, without the length
+_adler32: Final = zlib.adler32
 MAX_BYTES: Final = SLOT_BYTES - _HEAD_BYTES
 _PART_SLOTS: Final = 32
 _PART_BYTES: Final = _PART_SLOTS * SLOT_BYTES
@@ -122,7 +125,7 @@ class SlotTable:
             start = first * 8 + _HEAD_BYTES
             value = bytes(self._maps[part][start : start + length]) if 0 < length <= MAX_BYTES else b""
             check = words[first + 3]
-            if not value or (check and check != zlib.adler32(value) | _HAS_CHECK):
+            if not value or (check and check != _adler32(value) | _HAS_CHECK):
                 was_in_use = length != 0
                 if is_marked and slot < _MARKED_SLOTS:
                     was_in_use = self._maps[0][_FIRST_MARK_AT + slot] == _MARK
@@ -143,12 +146,10 @@ class SlotTable:
     def put(self, slot: int, amount: int | None, value: bytes) -> None:
         """Write a value of at most `MAX_BYTES` and its first number into a free slot."""
         part, first = slot // _PART_SLOTS, slot % _PART_SLOTS * _SLOT_WORDS
-        words, start, length = self._words[part], first * 8 + _HEAD_BYTES, len(value)
-        self._maps[part][start : start + length] = value
-        words[first + 1] = 0 if amount is None else amount + 1
-        words[first + 2] = 0
-        words[first + 3] = zlib.adler32(value) | _HAS_CHECK
-        words[first] = length  # last: from here on the value exists
+        written = _pack_rest(0 if amount is None else amount + 1, 0, _adler32(value) | _HAS_CHECK) + value
+        start = (first + 1) * 8
+        self._maps[part][start : start + len(written)] = written
+        self._words[part][first] = len(value)  # last: from here on the value exists
         if slot < _MARKED_SLOTS:
             self._maps[0][_FIRST_MARK_AT + slot] = _MARK
 

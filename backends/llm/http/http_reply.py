@@ -25,6 +25,7 @@ from contracts.errors import (
 from contracts.serving.configuration import TargetSpec
 
 _EVENTS: Final = b"text/event-stream"
+_GENERATED: Final = GENERATED  # under a name of this module: compiled code looks up another's in a table
 _MAX_ERROR_BODY: Final = 64 * 1024
 # After this many failed attempts to find a common shape of chunks, a stream is parsed chunk by chunk.
 _MAX_LESSONS: Final = 4
@@ -70,7 +71,7 @@ class ReplyReader(AnswerReader):
         """
         # Runs for every reply, so chats read attributes directly instead of calling properties.
         if isinstance(request, GenerationRequest):
-            form, self._is_streamed = GENERATED, request.stream is True
+            form, self._is_streamed = _GENERATED, request.stream is True
         else:
             form, self._is_streamed = form_for(request), False
         super().__init__(spec.id, sink, form, spec.model or request.model)
@@ -82,7 +83,7 @@ class ReplyReader(AnswerReader):
         self._takes_whole = takes_whole
         self.sent_credentials = sent_credentials
         self._pieces: list[bytes] = []
-        self._most_bytes = _MAX_GENERATED_BODY if form is GENERATED else _MAX_REPLY_BODY
+        self._most_bytes = _MAX_GENERATED_BODY if form is _GENERATED else _MAX_REPLY_BODY
         self._headers: Mapping[bytes, bytes] = _NO_HEADERS
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
