@@ -48,7 +48,9 @@ class SimulatedSequence:
         self.last_ns = 0.0  # time of its latest token, for the gap over a preemption
 
     def lose_replica(self, now: float) -> int:
-        """Reset for another replica, which continues after the produced tokens; return the number of tokens lost."""
+        """Reset for another replica, which continues after the produced tokens; return how many tokens it must compute
+        again.
+        """
         computed = self.length - 1 if self.produced and self.remaining == 0 else self.length - self.remaining
         self.remaining = self.length
         self.shared = []

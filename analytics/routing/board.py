@@ -28,7 +28,7 @@ class RoutingBoard:
 
     @property
     def failed_tries(self) -> int:
-        """Return the number of failed attempts that were followed by another attempt."""
+        """Return the number of failed attempts of requests with several attempts."""
         return sum(one.count for one in self.tries if one.has_failed)
 
     @property

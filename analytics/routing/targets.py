@@ -12,8 +12,8 @@ from analytics.routing.use import Use, by_target
 class TargetLine:
     """A target in a scope. `pool_share` is of its pool's requests, 0 to 1.
 
-    `failed_tries` counts failed attempts that were followed by another; a request whose only attempt failed is in
-    `use.errors`. `commonest_error` is empty without failures.
+    `failed_tries` counts failed attempts of requests with several attempts, the last one included; a request whose only
+    attempt failed is in `use.errors`. `commonest_error` is empty without failures.
     """
 
     pool: str

@@ -76,7 +76,7 @@ def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
 @dataclass(frozen=True, slots=True)
 class DatabaseCheck:
     """The database's entries compared with the chains' confirmations: `first_wrong` is the first missing or changed
-    entry.
+    entry, and `is_gone` says that it is missing.
 
     `before` is the number and hash of the entry before it, or of the last entry if none is wrong; number 0 for no
     entry.

@@ -18,7 +18,7 @@ from dashboard.visit import Visit
 _text = st.column_config.TextColumn
 _SERVERS: Final[dict[str, Any]] = {
     "Server": _text(width="small", help="Its tools are named SERVER__TOOL"),
-    "Address": _text(help="Its HTTP endpoint, or the program of a tool host"),
+    "Address": _text(help="Its HTTP endpoint, or the program that a tool host starts for it"),
     "Credentials": _text(help="How the gateway authenticates to the server; secrets are never shown"),
     "Default": _text(width="small", help="Whether callers that no rule covers may use its tools"),
     "USD per call": _text(width="small", help="Unless a tool has its own price; empty: unpriced"),

@@ -214,8 +214,8 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
             )
             slowest = slow.tokens[0]
             note(
-                f"The slowest token was number {slowest.token + 1}, after {visit.formats.duration(slowest.waited_ns)}. "
-                + why
+                f"The slowest token was number {slowest.token + 1}: "
+                f"{visit.formats.duration(slowest.waited_ns)} after the token before it. " + why
             )
         return
     show_chart(

@@ -105,7 +105,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Failed attempts",
             formats.count(board.failed_tries),
             f"cost {formats.money(lost_usd(board.tries))}",
-            "Failed attempts, even if another attempt answered, and their cost as far as targets reported it.",
+            "Failed attempts of requests with several attempts, and their cost as far as targets reported it.",
         ),
         Figure(
             "Prefix hits",
@@ -156,7 +156,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             failed_tries(board, zone),
             key="routing_failed_tries",
             unit="by target",
-            help="Failed attempts, even if another attempt answered.",
+            help="Failed attempts of requests with several attempts.",
             data=lambda: failed_tries_frame(board),
         )
     with middle:

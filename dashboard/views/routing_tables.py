@@ -26,7 +26,9 @@ TARGET_COLUMNS: Final[dict[str, Any]] = {
     "Requests": _number(format="localized", help="Requests that it answered, or failed as the last attempt"),
     "Of its pool": _number(format=_PERCENT, help="Share of its pool's requests"),
     "Errors": _number(format=_PERCENT, help="Share of its requests that ended in failure"),
-    "Failed attempts": _number(format="localized", help="Failed attempts, also if another attempt answered"),
+    "Failed attempts": _number(
+        format="localized", help="Of requests with several attempts; a single attempt that fails is in Errors"
+    ),
     "Most frequent error": _text(help="Of failed attempts: error code (docs/errors.md) and upstream status"),
     "Prefix hits": _number(format=_PERCENT, help="Prompt tokens found in its cache, of those that were reported"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token, from the request's arrival at the gateway"),

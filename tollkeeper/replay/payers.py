@@ -59,7 +59,7 @@ class Assignment:
         return cls(tuple(_place(number) for number in range(count)), trace.clients)
 
     def index(self, number: int, client: str) -> int:
-        """Return the index of the place for request `number` of this client."""
+        """Return the index of a request's place: by its client, or in turn by `number`, its position in the trace."""
         turn = self.clients.index(client) if client in self.clients else number
         return turn % len(self.places)
 

@@ -137,7 +137,9 @@ def _show(resource: Resource) -> Callable[..., None]:
 def _set(resource: Resource) -> Callable[..., None]:
     fields = resource.settable
 
-    def run(key: str, clear: list[str] | None, data: Path, control_url: str, as_json: bool, **given: Any) -> None:
+    def run(
+        key: str, data: Path, control_url: str, as_json: bool, clear: list[str] | None = None, **given: Any
+    ) -> None:
         with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
             body = _body(fields, given)
             for name in clear or []:
@@ -155,13 +157,14 @@ def _set(resource: Resource) -> Callable[..., None]:
             changed = _change(client, resource, path, body)
         _print_made(resource, changed, parents, "set", as_json)
 
-    clear = ("clear", list[str] | None, None, typer.Option("--clear", metavar="FIELD", help=_CLEAR_HELP))
-    options = [*map(_option, (one for one in fields if one.type != "file")), clear]
+    options = [_option(one) for one in fields if one.type != "file"]
+    if any(one.is_clearable for one in fields):
+        options.append(("clear", list[str] | None, None, typer.Option("--clear", metavar="FIELD", help=_CLEAR_HELP)))
     parents = _parent_options(resource, "it belongs to (default: found by the id)")
     return _signed(run, [*_key(resource, is_made=True), *_files(fields)], [*options, *parents])
 
 
-_CLEAR_HELP: Final = "Reset a field to its default; repeat for more."
+_CLEAR_HELP: Final = "Reset FIELD, an option of this command without its dashes, to its default; repeat for more."
 
 
 def _delete(resource: Resource) -> Callable[..., None]:
@@ -447,10 +450,13 @@ _UNCHANGED: Final = Resource.__dataclass_fields__["body"].default
 
 def _clear(resource: Resource, name: str, body: dict[str, Any]) -> None:
     wanted = name.removeprefix("--").replace("_", "-")
-    found = next((one for one in resource.settable if wanted in (_flag_name(one), one.name.replace("_", "-"))), None)
+    clearable = [one for one in resource.settable if one.is_clearable]
+    found = next((one for one in clearable if wanted in (_flag_name(one), one.name.replace("_", "-"))), None)
     if found is None:
-        known = [_flag_name(one) for one in resource.settable]
-        raise ConfigurationError(f"--clear {name!r} is not a field of a {resource.noun}{did_you_mean(wanted, known)}")
+        known = [_flag_name(one) for one in clearable]
+        raise ConfigurationError(
+            f"--clear {name!r} is not a field of a {resource.noun} that has a default{did_you_mean(wanted, known)}"
+        )
     _put(body, found.name.split("."), None)
 
 

@@ -29,11 +29,17 @@ class Field:
     choices: Sequence[str] = ()
     metavar: str = ""
     is_null_if_empty: bool = False  # "" stands for null
+    is_stored: bool = True  # False: it says what a request shall do, and no object has it
 
     @property
     def parameter(self) -> str:
         """Return the name of the Python parameter."""
         return self.name.replace(".", "__")
+
+    @property
+    def is_clearable(self) -> bool:
+        """Return whether `set` can reset the stored field to its default."""
+        return self.is_stored and not self.is_required
 
     @property
     def option(self) -> str:
