@@ -3,8 +3,8 @@
 VENV := .venv
 PACKAGES_STAMP := $(VENV)/.packages
 STAMP := $(VENV)/.installed
-# The first of two calls installs what is pinned, with nothing to resolve; the second adds what a platform needs beside
-# it. Python compiles what it imports, a fifth of what there is.
+# Pinned packages are installed without resolving, which takes a quarter of a minute, unless a platform needs more than
+# those. Python compiles what it imports, a fifth of what there is.
 PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 # LiteLLM's, which needs an older OpenAI SDK: for targets of hosted providers, and the tests of those.
 PROVIDERS := .venv-providers
@@ -17,8 +17,9 @@ ARGS ?=
 PACKAGES ?= contracts
 # What runs focus-validator, which needs Python 3.12 or later.
 FOCUS_PYTHON ?= python3.12
-# Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
-WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
+# One more than cores, because each worker waits for a quarter of its time. Each starts a store and a PostgreSQL of its
+# own, so more than eight would cost more than they bring.
+WORKERS ?= -n $$(expr $$(nproc) + 1) --maxprocesses=8 --dist=worksteal
 
 .PHONY: help setup install providers vllm compile wheel up demo test drills coverage focus openwebui agents langchain check sbom format bench screenshots conformance clean
 
@@ -128,7 +129,9 @@ $(VENV)/bin/python:
 
 $(PACKAGES_STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
 	@$(PIP_INSTALL) --no-deps -r constraints/base.txt
-	@$(PIP_INSTALL) -c constraints/base.txt -e '.[all,dev]'
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(VENV)/bin/python -m pip check --disable-pip-version-check >/dev/null || \
+		$(PIP_INSTALL) -c constraints/base.txt -e '.[all,dev]'
 	@touch $(PACKAGES_STAMP)
 
 $(STAMP): $(PACKAGES_STAMP)

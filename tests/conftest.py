@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from migrations.database import migrate_database
 from migrations.store import migrate_store, read_migrations
 from tests import warm_start
 from tests.made_once import made_once
+from tests.memory_files import memory_directory
 from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
 from tests.second_store import emptied
@@ -44,6 +46,7 @@ COLLECT_EVERY_OBJECTS = 20_000
 _BEFORE_ALL_OTHERS = ("scim2_client", "gateway.control.scim.service")
 PATIENCE_SECONDS = 120.0
 TURNS = pytest.StashKey[Turns]()
+_DATABASES_KEPT = 20
 _COMPILING = ("compile_expressions", "compile_aggregate_expressions", "compile_sort_description")
 
 # An example's time is the machine's business, and a machine busy with other things must not fail a test.
@@ -89,6 +92,8 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (memory := memory_directory()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))  # what pytest calls the place of `tmp_path`
     is_worker = "PYTEST_XDIST_WORKER" in os.environ  # whose temporary directory lies in the run's
     if is_worker:  # of a run of many files
         for module in _BEFORE_ALL_OTHERS:
@@ -179,7 +184,7 @@ class PostgresServer:
         """Create a server of its own, or a standby that follows `primary`."""
         self._binaries = binaries
         (self.port,) = find_free_ports(1)
-        self.directory = Path(tempfile.mkdtemp(prefix="tollkeeper-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="tollkeeper-postgres-", dir=memory_directory()))
         self._as_user: list[str] = []
         if os.geteuid() == 0:  # which postgres refuses to run as
             user = pwd.getpwnam("postgres")
@@ -203,6 +208,7 @@ class PostgresServer:
             initialise = [binaries / "pg_basebackup", "-D", cluster, "-d", source, "-R", "-X", "stream", "-c", "fast"]
         self.run(*initialise)
         self._made = 0
+        self._short_lived: deque[str] = deque()
         self.start()
 
     def run(self, *command: str | Path) -> None:
@@ -245,7 +251,7 @@ class PostgresServer:
         return f"postgresql://tollkeeper@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, template: str = "template1") -> str:
-        """Create a database and give its URL."""
+        """Create a database that stays, and return its URL."""
         self._made += 1
         name = f"test_{self._made}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -253,10 +259,21 @@ class PostgresServer:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY".encode())
         return self.url(name)
 
+    def create_short_lived(self, template: str = "template1") -> str:
+        """Create a database for one test and return its URL. It is dropped after twenty more, when whatever its test
+        left running has closed its connections.
+        """
+        url = self.create_database(template)
+        self._short_lived.append(url.rpartition("/")[2])
+        if len(self._short_lived) > _DATABASES_KEPT:
+            with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+                connection.execute(f"DROP DATABASE {self._short_lived.popleft()} WITH (FORCE)".encode())
+        return url
+
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)  # "immediate shutdown": what it has is not to be kept
         self._process.wait(PATIENCE_SECONDS)
-        # Tens of thousands of files, of a database per test: nobody waits for that.
+        # Thousands of files: nobody waits for that.
         subprocess.run(["sh", "-c", 'rm -rf "$0" &', self.directory], check=True, start_new_session=True)
 
     def _answers(self) -> bool:
@@ -402,7 +419,7 @@ def control_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a migrated control database of the test's own, on each of the two databases."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
-        return server.create_database(template="test_1")
+        return server.create_short_lived(template="test_1")
     copy = tmp_path / "control.db"
     shutil.copy(request.getfixturevalue("migrated_sqlite"), copy)
     return f"sqlite:///{copy}"

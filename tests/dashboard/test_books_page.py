@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import streamlit
 from streamlit.testing.v1 import AppTest
 
 from analytics.books.closing import close_month, credit_invoice
@@ -26,12 +25,6 @@ from tests.dashboard.drawn_page import cells, drawn
 NOW = datetime.now(UTC)
 LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
 MONTH = f"{LAST_MONTH:%Y-%m}"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_caches() -> None:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import pytest
-import streamlit
 from streamlit.testing.v1 import AppTest
 
 from analytics.access_scope import EVERYTHING, AccessScope
@@ -29,7 +28,6 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 @pytest.fixture(autouse=True)
 def _no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    streamlit.cache_resource.clear()
     monkeypatch.setenv("TOLLKEEPER_DATA", str(tmp_path))
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", "http://127.0.0.1:1")

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-import streamlit
 from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
@@ -63,8 +62,6 @@ def test_a_name_copied_from_the_page_is_taken_for_itself(name: str) -> None:
 
 @pytest.fixture
 def page_store(empty_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_"):
             monkeypatch.setenv(name, value)

@@ -12,7 +12,6 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import pytest
-import streamlit
 
 from analytics.alerts.dispatcher import Dispatcher
 from analytics.alerts.evaluator import Evaluator
@@ -47,8 +46,6 @@ assert callable(draw_page)  # what `opened` runs
 
 @pytest.fixture
 def control(empty_store: Any, tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
     shutil.copy(migrated_sqlite, tmp_path / "control.db")
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_"):

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import streamlit
 from streamlit.testing.v1 import AppTest
 
 from analytics.access_scope import EVERYTHING, AccessScope
@@ -95,7 +94,6 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.fixture
 def as_viewer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Viewer], None]:
-    streamlit.cache_resource.clear()
 
     def arrive(viewer: Viewer) -> None:
         monkeypatch.setattr(frame, "identify_viewer", lambda: viewer)

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import streamlit
 from fastapi.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
@@ -40,12 +39,6 @@ from tests.conftest import poll
 USD = 10**12
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 MIDDAY = TODAY - timedelta(hours=12)  # of yesterday: whole, whenever the test runs
-
-
-@pytest.fixture(autouse=True)
-def _fresh_caches() -> None:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
 
 
 @pytest.fixture

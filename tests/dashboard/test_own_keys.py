@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import streamlit
 from streamlit.testing.v1 import AppTest
 
 from analytics.access_scope import AccessScope
@@ -56,10 +55,8 @@ def signed(fill: Fill, migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytes
         viewer = Viewer("dev@example.com", Role.DEVELOPER, AccessScope("acme", "search"), secret)
         monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", url)
         monkeypatch.setattr(frame, "identify_viewer", lambda: viewer)
-        streamlit.cache_resource.clear()
         yield Signed(viewer, owner)
         control_connections().close()
-    streamlit.cache_resource.clear()
 
 
 def draw() -> None:

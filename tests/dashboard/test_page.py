@@ -36,12 +36,6 @@ def words(app: AppTest) -> str:
     return "\n".join(str(element.value) for element in [*app.markdown, *app.caption, *app.code])
 
 
-@pytest.fixture(autouse=True)
-def _fresh_caches() -> None:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
-
-
 @pytest.fixture
 def no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Point the dashboard at a port where nothing listens."""
@@ -213,7 +207,6 @@ def test_a_store_that_is_back_is_shown_with_its_tenants(
 ) -> None:
     record([request()])
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
-    streamlit.cache_resource.clear()  # a page of the test before, still loading, may have connected meanwhile
     app = page(tenant="acme")
     assert "The telemetry store does not answer" in words(app)
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", page_store.url)

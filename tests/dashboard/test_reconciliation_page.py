@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import streamlit
 from streamlit.testing.v1 import AppTest
 
 from analytics.reconciliation.importing import BillFile, import_bill
@@ -25,12 +24,6 @@ from tests.dashboard.drawn_page import cells, drawn
 
 DAY = datetime(2044, 5, 6, tzinfo=UTC)
 MONTH = "2044-05"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_caches() -> None:
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
 
 
 @pytest.fixture

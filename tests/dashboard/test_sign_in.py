@@ -7,7 +7,6 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import streamlit
 import uvicorn
 from argon2 import PasswordHasher
 from starlette.applications import Starlette
@@ -61,7 +60,6 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
 @pytest.fixture
 def browser(control_plane: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A browser at the sign-in's addresses and its gate, before pages that everybody may not see."""
-    streamlit.cache_resource.clear()
     monkeypatch.setenv("TOLLKEEPER_CONTROL_URL", control_plane[0])
     monkeypatch.setenv("TOLLKEEPER_DATA", str(control_plane[1]))
     monkeypatch.setenv("TOLLKEEPER_DASHBOARD_SIGN_IN", "always")

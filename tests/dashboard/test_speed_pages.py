@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import streamlit
 from msgspec import structs
 from streamlit.testing.v1 import AppTest
 
@@ -39,8 +38,6 @@ Fill = Callable[..., None]
 @pytest.fixture
 def fill(empty_store: Any, tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     """Provide `fill(requests, steps)`: rows of the store that the pages read."""
-    streamlit.cache_data.clear()
-    streamlit.cache_resource.clear()
     shutil.copy(migrated_sqlite, tmp_path / "control.db")
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_"):

@@ -5,7 +5,6 @@ import socket
 from pathlib import Path
 
 import pytest
-import streamlit
 
 from dashboard import peer_user, sign_in, viewer_identity
 from dashboard.preferences import LOCALES, Preferences, locale_of, zone_of
@@ -17,7 +16,6 @@ HERE = {"Host": "127.0.0.1:8501", "Origin": "http://127.0.0.1:8501"}
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    streamlit.cache_resource.clear()
     monkeypatch.setenv("TOLLKEEPER_DATA", str(tmp_path))
 
 

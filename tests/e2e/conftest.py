@@ -12,6 +12,7 @@ SETUP = ("init", "--yes", "--key", "first", "--budget-usd", "5", "--alert", "htt
 VARIABLES = {
     "TOLLKEEPER_ALERTS_INWARD": "127.0.0.0/8",  # where the tests' receivers are
     "TOLLKEEPER_ALERTS_EVALUATE_SECONDS": "1",
+    "TOLLKEEPER_DRAIN_NOTICE_SECONDS": "0",  # no load balancer is in front
 }
 
 

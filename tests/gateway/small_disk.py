@@ -69,7 +69,7 @@ def check_journal(disk: Path) -> None:
     occupy(disk / "others")
     message = admits(admission)
     while not message:  # of what was reserved at a time some is left for more
-        journal.append(1, RECORD + bytes(20_000))
+        journal.append(1, RECORD + bytes(RECORD_ROOM_BYTES - len(RECORD) - 40))
         message = admits(admission)
     assert "disk that holds the gateway's journal is full" in message and journal.is_disk_full, message
     assert not journal.append_all([(1, RECORD)]), "a refusal's record takes the room of requests in progress"

@@ -71,7 +71,8 @@ def start_host(tmp_path):
 
     def start(**variables):
         port = variables.pop("port", None) or find_free_ports(1)[0]
-        hosts.append(RemoteHost(tmp_path / "host", port, **variables))
+        # Each with a directory of its own: two at a time would meet at one socket, which only one of them gets.
+        hosts.append(RemoteHost(tmp_path / f"host-{len(hosts)}", port, **variables))
         return hosts[-1]
 
     yield start

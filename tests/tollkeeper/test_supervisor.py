@@ -70,9 +70,10 @@ ANSWERS = """
 """
 
 
-HANGS = ANSWERS.replace(
+# It sleeps: what a busy machine lets wait for a processor counts as hung only after half a minute.
+HANGS = ANSWERS.replace("import http.server, signal, sys", "import http.server, signal, sys, time").replace(
     "signal.signal(signal.SIGTERM, leave)",
-    "signal.signal(signal.SIGTERM, leave)\n    signal.signal(signal.SIGUSR1, lambda *_: [None for _ in iter(int, 1)])",
+    "signal.signal(signal.SIGTERM, leave)\n    signal.signal(signal.SIGUSR1, lambda *_: time.sleep(600))",
 )
 SLOW_START = ANSWERS.replace("server.serve_forever()", "import time; time.sleep(1.5); server.serve_forever()")
 

@@ -88,7 +88,7 @@ def control_database_url(request: pytest.FixtureRequest, founded: Callable[[str]
     else:
         template = "test_1" if server is not None else str(request.getfixturevalue("migrated_sqlite"))
     if server is not None:
-        return server.create_database(template)
+        return server.create_short_lived(template)
     shutil.copy(template, tmp_path / "control.db")
     return f"sqlite:///{tmp_path / 'control.db'}"
 

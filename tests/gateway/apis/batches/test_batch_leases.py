@@ -38,7 +38,7 @@ def lines_of(count):
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def objects_url(request, tmp_path):
     if request.param == "postgresql":
-        return request.getfixturevalue("postgres").create_database()
+        return request.getfixturevalue("postgres").create_short_lived()
     return f"sqlite:///{tmp_path}/objects.db"
 
 
