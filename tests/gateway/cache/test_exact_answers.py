@@ -231,7 +231,7 @@ async def test_what_no_longer_parses_is_a_miss_and_counted(start_with, upstream)
     gateway = await start_with()
     await gateway.chat(model="m")
     store = gateway.gateway._answers._store
-    entry = next(iter(store._shelves["acme"].entries.values()))
+    entry = next(iter(store._partitions["acme"].entries.values()))
     entry.packed = entry.packed[:-3]
     assert (await gateway.chat(model="m")).headers["x-cache"] == "miss"
     assert (await gateway.chat(model="m")).headers["x-cache"] == "hit"

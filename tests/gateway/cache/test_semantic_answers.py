@@ -229,7 +229,7 @@ async def test_what_is_kept_of_a_meaning_counts_against_the_bound(gateway, embed
 async def test_a_question_is_forgotten_with_its_answer(gateway):
     await ask(gateway, ASKED)
     answers = gateway.gateway._answers
-    for name in list(answers._store._shelves["acme"].entries):
+    for name in list(answers._store._partitions["acme"].entries):
         answers._store.remove("acme", name)
     assert (await ask(gateway, ALIKE)).headers["x-cache"] == "miss" and len(answers._known_meanings) == 1
 
