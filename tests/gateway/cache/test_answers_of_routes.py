@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.access.identity import Identity
+from contracts.api.answer_parts import NOTHING_FOUND
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook
 from contracts.serving.caching import CachePolicy
@@ -115,7 +116,7 @@ def life_of(model: ModelSpec, snapshot: Snapshot, pin: frozenset[str] | None) ->
         cache=model.cache, model=model, snapshot=snapshot, regions=pin, who=Identity("acme"), key=None, api="chat",
         requested_model="m", error=None, is_hit=False, cache_outcome="", finish_reason="", last_attempt=attempt,
         request=SimpleNamespace(is_streamed=False), started_at_ns=0, asked_tier="", operation=CHAT,
-        usage=Usage(input_text=1, output_text=1), tool_calls=None, schema_failed=None, guard=None,
+        usage=Usage(input_text=1, output_text=1), findings=NOTHING_FOUND, guard=None,
         cost=SimpleNamespace(version="", total_pico_usd=None),
     )  # fmt: skip
 
