@@ -132,12 +132,19 @@ def _grain(text: str) -> PeriodGrain | None:
     return text or None
 
 
+def _empty(question: CostQuestion) -> str:
+    """Return the line for a report without requests: it repeats the names asked for, which may be mistyped."""
+    asked = [(level, getattr(question, level)) for level in ("tenant", "team", "project", "model")]
+    wanted = ", ".join(f"{level} {name!r}" for level, name in asked if name)
+    return f"no requests of {wanted} in this time" if wanted else "no requests in this time"
+
+
 def _print(report: CostReport) -> None:
     levels = report.question.by
     rows = [_row(line, report) for line in report.lines]
     said = (name for name in _IF_ANY if any(row[name] for row in rows))
     columns = (*(("from",) if report.question.grain else ()), *levels, *_COLUMNS, *said)
-    print_table(columns, rows, lambda row, column: str(row[column]), "no requests in this time")
+    print_table(columns, rows, lambda row, column: str(row[column]), _empty(report.question))
     total = report.total
     spent = "unknown" if total.cost_usd is None else f"{total.cost_usd:f}"
     typer.echo(

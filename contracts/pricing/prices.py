@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from contracts.errors import ConfigurationError
 from contracts.metering.plain_counts import plain_counts
-from contracts.metering.usage import INPUT_LEAVES, LEAVES, UNIT_LEAVES, Leaf, Usage
+from contracts.metering.usage import CACHE_READ_LEAVES, INPUT_LEAVES, LEAVES, UNIT_LEAVES, Leaf, Usage
 from contracts.pricing.money import pico_usd, pico_usd_per_token
 from contracts.pricing.service_tiers import (
     ANY_TIER,
@@ -214,7 +214,7 @@ class StandardCostCard:
 
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
         """Return pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
-        if leaf in ("cache_read_text", "cache_read_audio"):
+        if leaf in CACHE_READ_LEAVES:
             return self.cached_input_rate
         if leaf in UNIT_LEAVES:
             return None

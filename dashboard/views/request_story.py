@@ -120,7 +120,7 @@ def _failure(request: SingleRequest) -> None:
 
 def _figures(visit: Visit, request: SingleRequest) -> None:
     formats, usage = visit.formats, request.usage
-    cached = sum(filter(None, (usage.cache_read_text, usage.cache_read_audio)))
+    cached = usage.cache_read_tokens or 0
     charged = request.charged_usd
     show_figures(
         [

@@ -16,7 +16,9 @@ TOKENS: Final[int] = PLACE["tokens"]
 CONCURRENCY: Final[int] = PLACE["concurrency"]
 GPU: Final[int] = PLACE["gpu_ns"]
 MONEY: Final[int] = PLACE["pico_usd"]
-USED_BY_TOKENS: Final = frozenset((INPUT, OUTPUT, TOKENS, GPU, MONEY))  # a prompt needs some of each
+# A rule for one of these is reserved by the number of tokens. A new metric that tokens use up belongs here.
+USED_BY_OUTPUT: Final = frozenset((OUTPUT, TOKENS, GPU, MONEY))  # it can end an answer before its end
+USED_BY_TOKENS: Final = USED_BY_OUTPUT | {INPUT}  # a prompt needs some of each
 
 
 def amounts_of(

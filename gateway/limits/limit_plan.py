@@ -10,7 +10,18 @@ from contracts.serving.configuration import Snapshot
 from gateway.limits.budgets.budget import BudgetCounter
 from gateway.limits.counters.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
 from gateway.limits.counters.sliding import SlidingCounter
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts
+from gateway.limits.demand import (
+    GPU,
+    INPUT,
+    MONEY,
+    OUTPUT,
+    PLACE,
+    REQUESTS,
+    TOKENS,
+    USED_BY_OUTPUT,
+    USED_BY_TOKENS,
+    Amounts,
+)
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the index of its metric among the amounts
 
@@ -62,9 +73,9 @@ class Lines:
         self.most_input = min(bounds.get(TOKENS, _NO_BOUND), bounds.get(INPUT, _NO_BOUND))
         self.counts_money = MONEY in places
         self.counts_gpu = GPU in places
-        self.counts_tokens = not places.isdisjoint((INPUT, OUTPUT, TOKENS, MONEY, GPU))
+        self.counts_tokens = not places.isdisjoint(USED_BY_TOKENS)
         # Counters that can cut an answer short: all that output uses up.
-        self.capping = tuple(line for line in lines if line[1] in (OUTPUT, TOKENS, MONEY, GPU))
+        self.capping = tuple(line for line in lines if line[1] in USED_BY_OUTPUT)
         # Indices of the lines that response headers show.
         self.requests = _windows_of(lines, (REQUESTS,))
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))

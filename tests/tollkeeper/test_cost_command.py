@@ -88,6 +88,11 @@ def test_a_report_names_refused_requests_and_additional_attempts(store: Any, pla
     assert "refused: 1 request (limits, budgets, guardrails, access); no model was called" in shown
 
 
+def test_an_empty_report_names_what_was_asked_for(place: list[str]) -> None:
+    shown = CliRunner().invoke(app, ["cost", "report", "--tenant", "acmee", "--model", "small", *place])
+    assert "no requests of tenant 'acmee', model 'small' in this time" in shown.stdout
+
+
 def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
     engine, device = f"engine-{uuid4()}", f"GPU-{uuid4()}"
     start = (datetime.now(UTC) - timedelta(minutes=30)).replace(second=0, microsecond=0)
