@@ -19,9 +19,9 @@ from typing import Final
 from algorithms.gpu_time.step_fit import fit
 from algorithms.gpu_time.step_model import StepRow, compose
 from algorithms.gpu_time.step_samples import StepSample
-from backends.llm.host.engine_host import EngineHost, Taking
 from backends.llm.host.engine_hosts import EngineHosts
 from backends.llm.host.engine_stream import EngineStream
+from backends.llm.host.host_connection import HostConnection, Taking
 from bench.pool_simulator import Course, EngineModel, Job
 from contracts.api.generation import Delta, Result, Vectors
 from contracts.engine.wire import Sampling, Submit
@@ -109,7 +109,7 @@ class _Listener:
 class RealPool:
     """One engine host behind a queue of the gateway."""
 
-    def __init__(self, host: EngineHost, shelf: StepShelf) -> None:
+    def __init__(self, host: HostConnection, shelf: StepShelf) -> None:
         self.shelf = shelf
         self.lags_ns: list[int] = []  # from a token's time in the engine to its arrival here
         self._host = host
@@ -185,7 +185,7 @@ async def real_pool(data: Path) -> AsyncIterator[RealPool]:
         process.wait()
 
 
-async def _ready(host: EngineHost) -> None:
+async def _ready(host: HostConnection) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:

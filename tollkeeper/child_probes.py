@@ -90,9 +90,9 @@ async def _presumed_up() -> Answer:
 async def _host_probe(url: str) -> AsyncIterator[Ask]:
     # Imported here: the engine protocol is needed only to watch an engine host.
     from backends.llm.host.engine_address import EngineAddress
-    from backends.llm.host.engine_host import EngineHost, Taking
+    from backends.llm.host.host_connection import HostConnection, Taking
 
-    host = EngineHost(EngineAddress.parse(url), Taking(_OBSERVER, hung_seconds=0.0), lambda hello: None)
+    host = HostConnection(EngineAddress.parse(url), Taking(_OBSERVER, hung_seconds=0.0), lambda hello: None)
 
     async def ask() -> Answer:
         status = host.status()

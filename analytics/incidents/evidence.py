@@ -145,7 +145,11 @@ def failing_since(groups: tuple[Group, ...], noticed: datetime) -> datetime | No
 
 
 def slow_since(p95_ns: Mapping[datetime, float]) -> datetime | None:
-    """Return the first of the last run of slow minutes: twice the lower quartile and 200 ms above it, or more."""
+    """Return the first minute of the latest run of slow minutes; `None` if no minute is slow.
+
+    A minute is slow if its p95 is at least twice the lower quartile of all minutes' p95, and at least 200 ms above that
+    quartile. Up to 3 other minutes do not end a run.
+    """
     if not p95_ns:
         return None
     usual = sorted(p95_ns.values())[len(p95_ns) // 4]

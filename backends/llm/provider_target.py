@@ -14,8 +14,8 @@ import msgspec
 from backends.llm.answer_reader import AnswerReader
 from backends.llm.base import ModelCall, Sink
 from backends.llm.host.engine_batch import NOTHING_USED
-from backends.llm.host.engine_host import HostWords
 from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.host_connection import HostWords
 from backends.llm.http.http_settings import read_timeouts
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for
 from backends.llm.http.openai_replies import form_for

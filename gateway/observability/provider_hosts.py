@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from backends.llm.base import Target
-from backends.llm.host.engine_host import HostStatus, Taking
 from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.host_connection import HostStatus, Taking
 from contracts.serving.configuration import TargetSpec
 
 

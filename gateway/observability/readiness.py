@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.llm.host.engine_host import HostStatus
 from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.host_connection import HostStatus
 from backends.segment_log.disk_room import WatchedDisk, shown_disks
 from gateway.apis.batches.service import BatchService
 from gateway.cache.answer_cache import AnswerCache

@@ -14,9 +14,9 @@ from typing import Final
 
 from backends.channels.inward import read_networks
 from backends.llm.encoding_room import EncodingRoom
-from backends.llm.host.engine_host import Taking
 from backends.llm.host.engine_hosts import EngineHosts
 from backends.llm.host.engine_target import EngineTarget
+from backends.llm.host.host_connection import Taking
 from backends.network.detail_access import DetailAccess
 from backends.network.tls import client_tls
 from backends.secrets.secret_files import SecretFiles

@@ -280,7 +280,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def engine_tls(self) -> TlsFiles:
-        """Return the TLS settings for engine hosts on other machines; `None` if there are no such hosts."""
+        """Return the TLS files for engine hosts on other machines. Paths that are not configured are `None`."""
         return TlsFiles(self.engine_client_certificate, self.engine_client_key, self.engine_client_ca)
 
     @property

@@ -141,7 +141,7 @@ async def test_a_host_takes_renewed_files_for_new_connections_while_it_runs(
 async def test_who_does_not_prove_who_it_is_gets_nothing_and_says_why(
     start_host, start_gateway, kit, authority, tmp_path, eventually, monkeypatch, case
 ):
-    monkeypatch.setattr("backends.llm.host.engine_host._HELLO_SECONDS", 1.0)
+    monkeypatch.setattr("backends.llm.host.host_connection._HELLO_SECONDS", 1.0)
     stranger = Authority(tmp_path, "strangers")
     theirs = certificates(stranger if case == "the host's authority" else authority, "host",
                           *(["engine.example"] if case == "the host's name" else []))  # fmt: skip

@@ -26,7 +26,7 @@ POOLS: Final = Resource(
     fields=(
         Field(
             "policy",
-            "How a target is chosen (default cost).",
+            "How a target is chosen (default cost: the lowest predicted time, not price).",
             choices=POLICY_NAMES,
         ),
         Field("region", "Region of its targets, such as eu-central; routes can be pinned to it."),

@@ -2,8 +2,8 @@
 
 from backends.llm.encoding_room import EncodingRoom
 from backends.llm.host.engine_address import EngineAddress
-from backends.llm.host.engine_host import ENGINE_WORDS, EngineHost, HostStatus, HostWords, Taking
 from backends.llm.host.engine_room import EngineRoom
+from backends.llm.host.host_connection import ENGINE_WORDS, HostConnection, HostStatus, HostWords, Taking
 from backends.llm.host_inputs.engine_formats import EngineFormats, format_key
 from contracts.engine.wire import Hello, ModelHello
 from contracts.errors import EngineUnavailable
@@ -19,14 +19,14 @@ class EngineHosts:
         self.encoding = room or EncodingRoom()  # limits the encoding of large prompts
         self.formats = EngineFormats()
         self._taking = taking or Taking()
-        self._hosts: dict[str, EngineHost] = {}
+        self._hosts: dict[str, HostConnection] = {}
         self._users: dict[str, int] = {}
 
-    def join(self, url: str) -> EngineHost:
+    def join(self, url: str) -> HostConnection:
         """Return the host at a URL, and connect if needed. Raises ConfigurationError if the URL is invalid."""
         host = self._hosts.get(url)
         if host is None:
-            host = self._hosts[url] = EngineHost(
+            host = self._hosts[url] = HostConnection(
                 EngineAddress.parse(url), self._taking, self._on_hello, self._words, self._has_substitute
             )
         self._users[url] = self._users.get(url, 0) + 1

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from backends.engine_metrics.scraper import Scrape
 from backends.gpu.facts import Fact, facts_by_device
-from backends.llm.host.engine_host import HostStatus
+from backends.llm.host.host_connection import HostStatus
 from gateway.observability.metrics.exposition import Family, Kind, Labels, Sample
 
 Hosts: TypeAlias = Mapping[str, HostStatus]

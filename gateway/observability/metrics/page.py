@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from prometheus_client import PROCESS_COLLECTOR, generate_latest
 
-from backends.llm.host.engine_host import HostStatus
+from backends.llm.host.host_connection import HostStatus
 from contracts.rules.limits import Rule
 from gateway.apis.batches.runner import RunnerState
 from gateway.config.directory import Directory

@@ -7,8 +7,8 @@ from algorithms.routing.block_map import KEY_MASK
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
 from algorithms.routing.policy_input import RoutingRequest
-from backends.llm.host.engine_host import Taking
 from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.host_connection import Taking
 from contracts.engine.block_keys import block_hashes
 from contracts.engine.wire import Hello, KvBlocks, KvEvents
 from contracts.recording.records import KvRecord, decode_record

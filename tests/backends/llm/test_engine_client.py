@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.llm.host.engine_address import EngineAddress
-from backends.llm.host.engine_host import Taking
 from backends.llm.host.engine_hosts import EngineHosts
 from backends.llm.host.engine_stream import EngineStream
 from backends.llm.host.engine_target import EngineTarget
+from backends.llm.host.host_connection import Taking
 from backends.llm.host.step_intake import StepIntake
 from backends.llm.host_inputs.engine_prompt import prompt_of
 from backends.tokenization.tokenizer import PromptFormat

@@ -10,7 +10,7 @@ from backends.engine_metrics.gauges import ServerGauges
 from backends.engine_metrics.scraper import Scrape
 from backends.gpu.base import DeviceIdentity, DeviceProcess, DeviceSample
 from backends.gpu.facts import device_facts
-from backends.llm.host.engine_host import HostStatus
+from backends.llm.host.host_connection import HostStatus
 from backends.llm.http.openai_http import OpenAIHttpTarget
 from contracts.serving.configuration import EMPTY_SNAPSHOT, PoolSpec, Snapshot, TargetSpec
 from gateway.observability.metrics.engine_families import gpu_families, model_families, upstream_families

@@ -103,8 +103,8 @@ class HostWords:
 ENGINE_WORDS: Final = HostWords("engine host", "start it with `python -m backends.engine` or `tollkeeper up`")
 
 
-class EngineHost:
-    """Connection to one host."""
+class HostConnection:
+    """Connection to one host: an engine host, or the provider host."""
 
     def __init__(
         self,
@@ -190,8 +190,9 @@ class EngineHost:
         self._provider_streams.pop(request_id, None)
 
     def invoke(self, message: Invoke, stream: ProviderStream) -> None:
-        """Start a request at a provider. Raises EngineUnavailable, or UnsupportedParameter if the operation is not
-        supported.
+        """Start a request at a provider, at the provider host that this connection leads to.
+
+        Raises EngineUnavailable, or UnsupportedParameter if the operation is not supported.
         """
         offered = () if self._hello is None else self._hello.operations
         if self._hello is not None and not offered:
