@@ -177,6 +177,13 @@ class StoreProcess:
             return False
 
 
+@pytest.fixture
+def path_outside_dev() -> Iterator[Path]:
+    """Provide a directory that is not below /dev, where `tmp_path` may lie: no file there is ever a credential."""
+    with tempfile.TemporaryDirectory(prefix="tollkeeper-credentials-") as folder:
+        yield Path(folder)
+
+
 class PostgresServer:
     """A PostgreSQL of the system's packages on a port and a directory of its own, under a user that is not root."""
 

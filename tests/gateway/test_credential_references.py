@@ -26,6 +26,11 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture
+def tmp_path(path_outside_dev: Path) -> Path:
+    return path_outside_dev
+
+
+@pytest.fixture
 async def ask_with(migrated_sqlite: Path, tmp_path: Path, upstream: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Provide `ask_with(target's fields, ...)`: the answer of a gateway whose control database holds such a target."""
     data = tmp_path / "data"

@@ -116,16 +116,16 @@ def test_credentials_are_read_where_a_pattern_allows_it(tmp_path: Path) -> None:
         assert "sk-the" not in refused.value.message
 
 
-def test_what_no_pattern_allows_is_not_read(tmp_path: Path) -> None:
-    secret = tmp_path / "data" / "secrets" / "admin_token"
+def test_what_no_pattern_allows_is_not_read(path_outside_dev: Path) -> None:
+    secret = path_outside_dev / "data" / "secrets" / "admin_token"
     secret.parent.mkdir(parents=True)
     secret.write_text("tk-admin")
-    (tmp_path / "link").symlink_to(secret)
+    (path_outside_dev / "link").symlink_to(secret)
     variables = {"TOLLKEEPER_STORE_PASSWORD": "no", "TOLLKEEPER_PROVIDER_A": "yes"}
-    credentials = Credentials(("*",), variables, rules=ReferenceRules(tmp_path / "data"))
+    credentials = Credentials(("*",), variables, rules=ReferenceRules(path_outside_dev / "data"))
     for reference in (
         f"file:{secret}",
-        f"file:{tmp_path}/link",
+        f"file:{path_outside_dev}/link",
         "file:/proc/self/stat",
         "env:TOLLKEEPER_STORE_PASSWORD",
     ):
