@@ -38,6 +38,7 @@ _ENGINE_TOKENS: Final = 40  # of an answer, all in one step: the mock's answers 
 _STREAMS: Final = 200
 _MANY_STREAMS: Final = 1000
 MUST_SLOPE_MIB: Final = 2.0  # for a million requests
+_MUST_JITTER_MS: Final = 2.0
 MUST_COALESCED: Final = 0.001  # what the client reads late comes joined out of the kernel, whoever sent it
 MUST_KEPT_UP: Final = 0.99  # of the chunks a second that come without anything in between
 Bounds: TypeAlias = tuple[float | None, float | None]  # must and stretch
@@ -158,8 +159,11 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
         return quantile_of(sample.result.jitter_us, "p99") / 1e3
 
     seen = {name: series.median(name, jitter) for name in ("direct", *names)}
-    add_beside(report, "streams_jitter_p99", seen, "ms", n, (2.0, 1.2))
-    _add_sleepers_jitter(report, plan, rig)
+    floor, wakes = _jitter_of_sleeper(plan, rig)
+    is_beyond = floor > _MUST_JITTER_MS
+    why = f"a process that only wakes up had {floor:.2f} ms in this run, above the bound" if is_beyond else ""
+    add_beside(report, "streams_jitter_p99", seen, "ms", n, (_MUST_JITTER_MS, 1.2), unjudged=why)
+    report.add("streams_jitter_p99_sleeper", floor, "ms, of a process that only wakes", better="lower", n=wakes)
     costs = {name: series.median(name, lambda sample: sample.cpu_ms_per_1k_chunks) for name in names}
     add_beside(report, "streams_cpu", costs, "ms CPU per 1,000 chunks", n, (35.0, 25.0))
     joined = series.median(GATEWAY, _coalesced)
@@ -170,8 +174,10 @@ def _measure_streams(report: Report, plan: Plan, rig: Rig, peers: list[Peer]) ->
     return [series, many]
 
 
-def _add_sleepers_jitter(report: Report, plan: Plan, rig: Rig) -> None:
-    """What jitter is left where passing a chunk on costs nothing, while as much goes on beside it."""
+def _jitter_of_sleeper(plan: Plan, rig: Rig) -> tuple[float, int]:
+    """Return what jitter is left where passing a chunk on costs nothing, while as much goes on beside it: the p99 in
+    milliseconds, and how many wake-ups it is of.
+    """
     load = plan.load("stream", _STREAMS)
     found, wakes = [], 0
     for _ in range(plan.slow_rounds):
@@ -180,8 +186,7 @@ def _add_sleepers_jitter(report: Report, plan: Plan, rig: Rig) -> None:
             lates = sleeper.lates_ns()
         found.append(jitter_ns(lates, load.gap_us * 1000, 0.99) / 1e6)
         wakes += len(lates)
-    floor = statistics.median(found)
-    report.add("streams_jitter_p99_sleeper", floor, "ms, of a process that only wakes", better="lower", n=wakes)
+    return statistics.median(found), wakes
 
 
 def _measure_memory(report: Report, plan: Plan, rig: Rig, gateway: MeasuredGateway, loaded: list[Series]) -> None:

@@ -23,11 +23,15 @@ def add_beside(
     unit: str,
     n: int,
     bounds: tuple[float | None, float | None] = (None, None),
+    unjudged: str = "",
 ) -> None:
-    """Add the gateway's row, with its ratio to each of the others', and theirs, which have no bound."""
+    """Add the gateway's row, with its ratio to each of the others', and theirs, which have no bound. `unjudged` is why
+    the bound says nothing in this run, if that is so.
+    """
     ours = figures[GATEWAY]
     ratios = {name: ours / figure for name, figure in figures.items() if name != GATEWAY and figure > 0}
-    report.add(metric, ours, unit, must=bounds[0], stretch=bounds[1], better="lower", ratio_to=ratios, n=n)
+    must, stretch = bounds
+    report.add(metric, ours, unit, must=must, stretch=stretch, better="lower", ratio_to=ratios, n=n, unjudged=unjudged)
     for name, figure in figures.items():
         if name != GATEWAY:
             report.add(f"{metric}_{name}", figure, unit, better="lower", n=n)
