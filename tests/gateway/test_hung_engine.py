@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from backends.llm.host import engine_host
+from backends.llm.host import host_connection
 from contracts.engine.wire import Submit
 from tests.backends.llm.engine_fake import Play, builtin_hello
 from tests.gateway.test_engine_faults import ask, new_host, start_with, states, streamed_text
@@ -19,7 +19,7 @@ HUNG = "engine host hung"
 def impatient(monkeypatch):
     """The times of a gateway that notices in a tenth of a second, and moves requests after half of one."""
     for name, seconds in (("TICK", 0.02), ("HUNG", 0.1), ("HUNG_LOADING", 0.4), ("MOVE", 0.5), ("PING", 0.05)):
-        monkeypatch.setattr(engine_host, f"_{name}_SECONDS", seconds)
+        monkeypatch.setattr(host_connection, f"_{name}_SECONDS", seconds)
 
 
 async def test_a_hung_host_is_noticed_and_passed_over_and_serves_again_when_it_answers(

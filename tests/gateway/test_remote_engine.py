@@ -67,7 +67,7 @@ def authority(tmp_path):
 
 @pytest.fixture
 def start_host(tmp_path):
-    hosts = []
+    hosts: list[RemoteHost] = []
 
     def start(**variables):
         port = variables.pop("port", None) or find_free_ports(1)[0]
