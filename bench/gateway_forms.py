@@ -10,7 +10,7 @@ from typing import Final
 from bench.gateway_audit import Audit
 from bench.gateway_plan import Plan
 from bench.gateway_rows import rate_of
-from bench.load.gateway_process import MeasuredGateway, configuration
+from bench.load.gateway_process import ROOT, MeasuredGateway, configuration
 from bench.load.peers import MODEL
 from bench.load.processes import free_ports
 from bench.load.rig import Rig
@@ -18,23 +18,23 @@ from bench.load.sample import Series
 from bench.report import Report
 
 _CLOSED: Final = 64
-_OURS: Final = "gateway_now"
 
 
 @dataclass(frozen=True, slots=True)
-class _Other:
-    """The other form: an earlier checkout or the environment of a wheel."""
+class _Form:
+    """A form of the gateway: this checkout, an earlier one, or the environment of a wheel."""
 
     name: str
-    checkout: Path | None = None
+    checkout: Path = ROOT
     wheel: Path | None = None
 
     def start(self, rig: Rig, home: Path) -> MeasuredGateway:
         """Start a gateway of this form, with its data in a directory of `home`."""
         core, config = rig.cores.measured, configuration(MODEL, rig.mock_target)
-        if self.checkout is not None:
-            return MeasuredGateway(self.name, core, home, config, free_ports(), checkout=self.checkout)
-        return MeasuredGateway(self.name, core, home, config, free_ports(), wheel=self.wheel)
+        return MeasuredGateway(self.name, core, home, config, free_ports(), checkout=self.checkout, wheel=self.wheel)
+
+
+_OURS: Final = _Form("gateway_now")
 
 
 def measure_earlier(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
@@ -44,10 +44,10 @@ def measure_earlier(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
     if given is None:
         report.add_absent(metric, unit, "--earlier names no checkout", must=must)
         return
-    other = _Other("gateway_earlier", checkout=Path(given).absolute())
+    other = _Form("gateway_earlier", checkout=Path(given).absolute())
     series = _series(other, plan, rig, home, audit)
-    ratio = series.ratio(_OURS, other.name, rate_of)
-    report.add(metric, ratio, unit, must=must, stretch=1.1, n=len(series.of(_OURS)))
+    ratio = series.ratio(_OURS.name, other.name, rate_of)
+    report.add(metric, ratio, unit, must=must, stretch=1.1, n=len(series.of(_OURS.name)))
 
 
 def measure_wheel(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit) -> None:
@@ -61,26 +61,26 @@ def measure_wheel(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit
     if not (environment / "bin" / "python").exists():
         report.add_absent(metric, unit, f"--wheel: {environment} has no bin/python", must=must)
         return
-    other = _Other("gateway_wheel", wheel=environment)
+    other = _Form("gateway_wheel", wheel=environment)
     series = _series(other, plan, rig, home, audit)
-    ratio = series.ratio(other.name, _OURS, rate_of)
+    ratio = series.ratio(other.name, _OURS.name, rate_of)
     report.add(metric, ratio, unit, must=must, stretch=1.0, n=len(series.of(other.name)))
 
 
-def _series(other: _Other, plan: Plan, rig: Rig, home: Path, audit: Audit) -> Series:
+def _series(other: _Form, plan: Plan, rig: Rig, home: Path, audit: Audit) -> Series:
     """Ask both in turn, each round with processes started anew: two starts of the same machine code differ by several
     percent, by where their memory lies.
     """
-    series = Series([_OURS, other.name])
+    series = Series([_OURS.name, other.name])
     for turn in range(plan.rounds):
         place = home / f"{other.name}_{turn}"
         place.mkdir()
         with ExitStack() as stack:
-            ours = _Other(_OURS).start(rig, place)
+            ours = _OURS.start(rig, place)
             stack.callback(ours.stop)
             theirs = other.start(rig, place)
             stack.callback(theirs.stop)
-            audited = [ours] if other.checkout is not None else [ours, theirs]
+            audited = [ours, theirs] if other.checkout == ROOT else [ours]  # another commit's records may differ
             for gateway in audited:
                 audit.open(gateway)
             pair = [ours.peer, theirs.peer]

@@ -12,6 +12,7 @@ from backends.http_client.control_plane import ControlPlaneVerbs
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
+from tollkeeper.own_gateway import is_https
 from tollkeeper.ports import Ports
 
 TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # environment variable for a personal token, with its own role
@@ -41,7 +42,7 @@ class ControlClient(ControlPlaneVerbs):
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
             # Loading the system's CA certificates takes 20 ms of CPU time; it is not needed without TLS.
-            verify=url.lower().startswith("https://"),
+            verify=is_https(url),
             transport=transport,
         )
 

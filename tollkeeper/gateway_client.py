@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from backends.network.detail_access import find_metrics_token
-from tollkeeper.own_gateway import trust
+from tollkeeper.own_gateway import is_https, trust
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -63,7 +63,7 @@ async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
 
 def _open(gateway: str) -> httpx.AsyncClient:
     # Loading the system's CA certificates takes 25 ms of CPU time; it is not needed without TLS.
-    verify = trust(gateway) or gateway.lower().startswith("https://")
+    verify = trust(gateway) or is_https(gateway)
     return httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=verify)
 
 

@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 import yaml
 
-from analytics.slo.report import Status, slo_report
+from analytics.slo.report import STATUS_WORDS, slo_report
 from backends.control.slos import get_slo, load_objectives, objective_of
 from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
@@ -24,12 +24,6 @@ app = group_of("slos")
 
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
-_STATUS_WORDS: Final[Mapping[Status, str]] = {
-    "met": "met",
-    "burning": "burning",
-    "broken": "missed",
-    "no_requests": "no requests",
-}
 
 
 @app.command("apply", hidden=True)
@@ -99,4 +93,4 @@ def _report_cell(row: Mapping[str, Any], column: str) -> str:
         return "unknown" if value is None else f"{value:.6g} %"
     if column == "burning":
         return ", ".join(each["pair"] for each in row["burn"] if each["is_burning"])
-    return _STATUS_WORDS[row["status"]] if column == "status" else str(row[column])
+    return STATUS_WORDS[row["status"]] if column == "status" else str(row[column])

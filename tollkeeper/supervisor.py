@@ -12,6 +12,7 @@ import httpx
 from backends.network.tls import own_server_tls
 from contracts.errors import ConfigurationError
 from tollkeeper.children import Backoff, Child, ChildSpec, PrintLine, describe_status
+from tollkeeper.own_gateway import is_https
 
 _POLL_SECONDS = 0.1
 _PROBE_TIMEOUT_SECONDS = 2.0
@@ -111,9 +112,7 @@ class Supervisor:
         deadline = asyncio.get_running_loop().time() + self._patience.ready_seconds
         # Ignores proxy variables: these are local processes.
         certificate = child.spec.certificate
-        verify = (
-            own_server_tls(Path(certificate)) if certificate else child.spec.ready_url.lower().startswith("https://")
-        )
+        verify = own_server_tls(Path(certificate)) if certificate else is_https(child.spec.ready_url)
         async with httpx.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS, trust_env=False, verify=verify) as client:
             while not await _answers(client, child):
                 if task.done():

@@ -4,13 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 from analytics.slo.indicators import count_windows
 from backends.store.client import StoreClient
 from contracts.rules.objectives import BURN_PAIRS, BURN_WINDOWS, BurnPair, Counts, ErrorBudget, Objective, burning_pairs
 
 Status = Literal["met", "burning", "broken", "no_requests"]
+STATUS_WORDS: Final[Mapping[Status, str]] = {
+    "met": "met",
+    "burning": "burning",
+    "broken": "missed",
+    "no_requests": "no requests",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class ObjectiveState:
 
     @property
     def status(self) -> Status:
-        """Return the worst state: broken (the budget is used up), burning, or kept (met); or no_requests."""
+        """Return the worst state: broken (the budget is used up), burning, or met; no_requests without requests."""
         remaining = self.budget.remaining_share
         if remaining is None:
             return "no_requests"

@@ -8,7 +8,7 @@ import streamlit as st
 from analytics.query_time import QueryTime
 from analytics.slo.budget_history import budget_history
 from analytics.slo.objective_states import ObjectiveList, objective_list, objective_states
-from analytics.slo.report import ObjectiveState
+from analytics.slo.report import STATUS_WORDS, ObjectiveState
 from contracts.rules.objectives import BURN_PAIRS, Objective
 from dashboard.controls import select
 from dashboard.panels import contained, note, panel, show_chart, show_table
@@ -20,7 +20,7 @@ from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
 
 _KEPT_SECONDS: Final = 15
-_STATUS: Final = {"met": "✓ met", "burning": "▲ burning", "broken": "✗ missed", "no_requests": "no requests"}
+_SIGNS: Final = {"met": "✓ ", "burning": "▲ ", "broken": "✗ "}
 # Lower end of the chart's axis in percent: a budget overspent a hundred times would hide the rest
 _LOWEST_PERCENT: Final = -100.0
 _MAX_BARS: Final = 200.0
@@ -95,7 +95,7 @@ def objectives_frame(found: Sequence[ObjectiveState]) -> Table:
         rows.append(
             {
                 "Objective": standing.objective.id,
-                "Status": _STATUS[standing.status],
+                "Status": _SIGNS.get(standing.status, "") + STATUS_WORDS[standing.status],
                 "SLO": slo_text(standing.objective),
                 "About": about_text(standing.objective),
                 "Target": float(standing.objective.target_percent),

@@ -7,7 +7,7 @@ from typing import Final, Self
 import httpx
 
 from contracts.errors import TollkeeperError
-from tollkeeper.own_gateway import trust
+from tollkeeper.own_gateway import is_https, trust
 from tollkeeper.top.page import MetricsPage
 
 _TIMEOUT_SECONDS: Final = 3.0
@@ -43,7 +43,7 @@ class Watch:
             headers=headers,
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
-            verify=trust(self._urls[0]) or any(url.lower().startswith("https://") for url in self._urls),
+            verify=trust(self._urls[0]) or any(map(is_https, self._urls)),
             transport=transport,
         )
 
